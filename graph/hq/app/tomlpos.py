@@ -71,6 +71,14 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token(_END, "", line)
 
 
+def _unquoted(token: str) -> str:
+    try:
+        return str(tomllib.loads(f"key = {token}")["key"])
+    except ValueError:
+        # Only in a text that tomllib refuses.
+        return token
+
+
 class _Scan:
     """One pass over the tokens; ``lines`` grows as statements are read."""
 
@@ -144,7 +152,7 @@ class _Scan:
             if token.kind == _END or (token.kind == "mark" and token.text == end):
                 return found
             if token.kind == "string":
-                found.append(tomllib.loads(f"key = {token.text}")["key"])
+                found.append(_unquoted(token.text))
             elif token.kind == "bare":
                 found.append(token.text)
 
