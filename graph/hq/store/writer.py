@@ -1,10 +1,15 @@
 """A blob in the making: bytes are gathered into large chunks, hashed and written on the way.
 
 A layer is put together from thousands of small parts, so parts are copied into a 1 MiB buffer and
-only whole buffers are handed on. From the fourth buffer on a second thread hashes and writes them
-(both give up the interpreter lock) while the caller makes the next; a small pool of buffers is used
-again and again, which bounds the memory and spares the page faults of fresh ones. A fault in the
-thread is raised by the caller's next call.
+only whole buffers are handed on. After the first few a second thread hashes and writes them (both
+give up the interpreter lock) while the caller makes the next; a small pool of buffers is used again
+and again, which bounds the memory and spares the page faults of fresh ones. A fault in the thread
+is raised by the caller's next call.
+
+The thread writes past the page cache (``O_DIRECT``, open(2)) where the file system can: a finished
+blob has to reach the disk anyway before it gets its name, and filling the cache with it first costs
+more than all the hashing. Chunks are whole pages at page boundaries; the last, odd one goes through
+the cache. A file system that refuses gets ordinary writes.
 
 Parts of another blob are read straight into the buffer. Copying inside the kernel would not help:
 the bytes have to pass through the hash anyway.
@@ -12,11 +17,14 @@ the bytes have to pass through the hash anyway.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
+import os
 from typing import TYPE_CHECKING, Protocol, Self
 
 from hq.model.digest import BlobRef, Digest
-from hq.store.files import Temp, discard, write_all
+from hq.store.files import Temp, discard
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
@@ -25,17 +33,18 @@ if TYPE_CHECKING:
     from hq.model.ports import RandomAccess
 
 CHUNK = 1 << 20
-_INLINE_CHUNKS = 3  # a thread costs more than it saves for less
+_INLINE_CHUNKS = 3  # for less, a thread costs more than it saves
 _POOL = 6
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
-_Chunk = tuple[bytearray, int]
+_Chunk = tuple[memoryview, int]
 
 
 class Publisher(Protocol):
     """What the writer needs from its store."""
 
     def publish(self, temp: Temp, ref: BlobRef) -> None:
-        """Gives the finished file its final name and closes it. Raises ``InfrastructureError``."""
+        """Names a finished temporary file and closes it. Raises ``InfrastructureError``."""
         ...
 
     def fault(self, error: OSError, size: int) -> Exception:
@@ -52,10 +61,9 @@ class DiskWriter:
         "_error",
         "_fill",
         "_free",
-        "_hash",
+        "_output",
         "_publisher",
         "_queue",
-        "_size",
         "_temp",
         "_thread",
     )
@@ -63,14 +71,13 @@ class DiskWriter:
     def __init__(self, publisher: Publisher, temp: Temp) -> None:
         self._publisher = publisher
         self._temp: Temp | None = temp
-        self._hash = hashlib.sha256()
-        self._buffer = bytearray(CHUNK)
+        self._output = _Output(temp.fd)
+        self._buffer = memoryview(bytearray(CHUNK))
         self._fill = 0
-        self._size = 0
         self._chunks = 0
         self._thread: Thread | None = None
         self._queue: SimpleQueue[_Chunk | None]
-        self._free: SimpleQueue[bytearray]
+        self._free: SimpleQueue[memoryview]
         self._error: OSError | None = None
 
     def __enter__(self) -> Self:
@@ -85,12 +92,11 @@ class DiskWriter:
     @property
     def size(self) -> int:
         """Bytes written so far."""
-        return self._size + self._fill
+        return self._chunks * CHUNK + self._fill
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Appends. Raises ``InfrastructureError``."""
-        length = len(data)
-        end = self._fill + length
+        end = self._fill + len(data)
         if end <= CHUNK:
             self._buffer[self._fill : end] = data
             self._fill = end
@@ -101,7 +107,7 @@ class DiskWriter:
         start = 0
         while start < len(view):
             if self._fill == CHUNK:
-                self._flush()
+                self._next_buffer()
             part = view[start : start + CHUNK - self._fill]
             self._buffer[self._fill : self._fill + len(part)] = part
             self._fill += len(part)
@@ -110,77 +116,74 @@ class DiskWriter:
     def write_range(self, source: RandomAccess, offset: int, length: int) -> None:
         """Appends ``length`` bytes of ``source`` from ``offset``.
 
-        Raises ``InfrastructureError``; ``EOFError`` when the source is shorter than that.
+        Raises ``InfrastructureError``; ``ValueError`` when the source is shorter than that.
         """
         while length:
             if self._fill == CHUNK:
-                self._flush()
-            wanted = min(length, CHUNK - self._fill)
-            got = self._read_part(source, offset, wanted)
+                self._next_buffer()
+            got = self._read_part(source, offset, min(length, CHUNK - self._fill))
             if not got:
-                raise EOFError(f"expected {length} more bytes at {offset}; the source ends there")
+                raise ValueError(f"expected {length} more bytes at {offset}; the source ends there")
             self._fill += got
             offset += got
             length -= got
 
     def _read_part(self, source: RandomAccess, offset: int, wanted: int) -> int:
         into = getattr(source, "pread_into", None)
-        end = self._fill + wanted
         if into is not None:
-            with memoryview(self._buffer)[self._fill : end] as view:
-                return int(into(offset, view))
+            return int(into(offset, self._buffer[self._fill : self._fill + wanted]))
         part = source.pread(offset, wanted)
         self._buffer[self._fill : self._fill + len(part)] = part
         return len(part)
 
     def commit(self) -> BlobRef:
         """Makes the blob appear. Raises ``InfrastructureError``; then nothing is left behind."""
-        if self._fill:
-            self._flush(last=True)
+        if self._temp is None:
+            raise ValueError("the writer is closed")
+        size = self.size
         self._stop_thread()
+        self._consume(self._buffer, self._fill)
         self._raise_fault()
+        ref = BlobRef(Digest.from_hex(self._output.hexdigest()), size)
         temp, self._temp = self._temp, None
-        if temp is None:
-            raise ValueError("the blob is committed already")
-        ref = BlobRef(Digest.from_hex(self._hash.hexdigest()), self._size)
         self._publisher.publish(temp, ref)
         return ref
 
-    def _flush(self, *, last: bool = False) -> None:
-        """Hands the buffer on and takes another."""
+    def _next_buffer(self) -> None:
+        """Hands the full buffer on and takes an empty one."""
+        if self._temp is None:
+            raise ValueError("the writer is closed")
         self._raise_fault()
-        self._chunks += 1
-        self._size += self._fill
-        if self._thread is None and self._chunks > _INLINE_CHUNKS and not last:
-            self._start_thread()
-        if self._thread is None:
-            self._consume(self._buffer, self._fill)
-            self._raise_fault()
+        if self._thread is not None:
+            self._queue.put((self._buffer, CHUNK))
+            self._buffer = self._free.get()
         else:
-            self._queue.put((self._buffer, self._fill))
-            if not last:
-                self._buffer = self._free.get()
+            self._consume(self._buffer, CHUNK)
+            self._raise_fault()
+            if self._chunks == _INLINE_CHUNKS:
+                self._start_thread()
+        self._chunks += 1
         self._fill = 0
 
-    def _consume(self, buffer: bytearray, fill: int) -> None:
-        """Hashes and writes one buffer; keeps the first fault for the caller."""
-        if self._error is not None or self._temp is None:
-            return
-        with memoryview(buffer)[:fill] as view:
-            self._hash.update(view)
+    def _consume(self, buffer: memoryview, length: int) -> None:
+        """Hashes and writes; keeps the first fault for the caller."""
+        if self._error is None:
             try:
-                write_all(self._temp.fd, view)
+                self._output.append(buffer[:length])
             except OSError as error:
                 self._error = error
 
     def _start_thread(self) -> None:
+        from mmap import mmap
         from queue import SimpleQueue
         from threading import Thread
 
         self._queue = SimpleQueue()
         self._free = SimpleQueue()
-        for _ in range(_POOL - 1):
-            self._free.put(bytearray(CHUNK))
+        for _ in range(_POOL):  # anonymous maps begin at page boundaries, as O_DIRECT wants
+            self._free.put(memoryview(mmap(-1, CHUNK)))
+        self._buffer = self._free.get()
+        self._output.go_direct()
         self._thread = Thread(target=self._run, name="hq-blob-writer", daemon=True)
         self._thread.start()
 
@@ -198,3 +201,51 @@ class DiskWriter:
     def _raise_fault(self) -> None:
         if self._error is not None:
             raise self._publisher.fault(self._error, self.size) from self._error
+
+
+class _Output:
+    """The file and its hash; appends without a file position, so that a chunk can be retried."""
+
+    __slots__ = ("_direct", "_fd", "_hash", "_offset")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._hash = hashlib.sha256()
+        self._offset = 0
+        self._direct = False
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+    def append(self, view: memoryview) -> None:
+        """Raises ``OSError``; then no more may be appended."""
+        self._hash.update(view)
+        if self._direct and len(view) % CHUNK:
+            self._set_direct(on=False)
+        try:
+            self._write(view)
+        except OSError as error:
+            if not self._direct or error.errno != errno.EINVAL:
+                raise
+            self._set_direct(on=False)
+            self._write(view)
+        self._offset += len(view)
+
+    def _write(self, view: memoryview) -> None:
+        done = 0
+        while done < len(view):
+            done += os.pwrite(self._fd, view[done:], self._offset + done)
+
+    def go_direct(self) -> None:
+        """Writes past the page cache from here on, where that can be done."""
+        if _DIRECT and self._offset % CHUNK == 0:
+            self._set_direct(on=True)
+
+    def _set_direct(self, *, on: bool) -> None:
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        wanted = flags | _DIRECT if on else flags & ~_DIRECT
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, wanted)
+        except OSError:
+            on = False
+        self._direct = on
