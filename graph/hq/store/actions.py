@@ -24,7 +24,7 @@ _TOUCH_AFTER = 24 * 3600.0  # seconds; collection removes the entries unused for
 class DiskActions:
     """``hq.model.ports.ActionCache`` in ``<root>/ac``.
 
-    A hit says nothing about the blobs that it names: see ``hq.store.complete``.
+    A hit says nothing about the blobs that it names: the caller looks for them.
     """
 
     __slots__ = ("_root", "_warn")
