@@ -86,7 +86,7 @@ class Registry(NamedTuple):
     ) -> Registry:
         """The registry in its one order, so that moving a declaration changes nothing."""
         return cls(
-            tuple(sorted(knobs)),
+            tuple(sorted(knobs, key=lambda knob: knob.name)),
             tuple(sorted(set(prefixes) - {STOCK_PREFIX})),
             tuple(sorted(retired)),
         )

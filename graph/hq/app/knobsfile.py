@@ -1,0 +1,122 @@
+"""``patches/knobs.toml``: the registry of environment knobs as people write it.
+
+A default is written in the knob's own type, except that a float is a text (``"0.5"``): floats have
+no text that is the same everywhere, and the default must be taken over one for one. A knob whose
+unset variable means ``None`` says ``absent = "none"`` and has no default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from hq.app.declaration import Table
+from hq.app.validate import load_document
+from hq.knobs.registry import Absent, Knob, KnobType, Mistake, Registry, Retired, problems
+from hq.model.errors import Location, Problem, problems_error
+
+
+class KnobTable(Table):
+    """``[[knob]]``."""
+
+    name: str
+    type: KnobType
+    default: bool | int | float | str | None = None
+    absent: Absent = "default"
+    choices: tuple[str, ...] = ()
+    meaning: str
+    owner: str
+    compile_key: bool
+    exported_by: tuple[str, ...] = ()
+
+
+class RetiredTable(Table):
+    """``[[retired]]``: a name that the fork once knew, or may come to know, and nothing reads."""
+
+    name: str
+    reason: str
+
+
+class KnobsFile(Table):
+    """The whole file."""
+
+    schema_: Literal["hq.knobs/1"] = Field(alias="schema")
+    prefixes: tuple[str, ...] = ()
+    knob: tuple[KnobTable, ...] = ()
+    retired: tuple[RetiredTable, ...] = ()
+
+
+class LoadedRegistry(NamedTuple):
+    """The registry, and where each name is declared."""
+
+    registry: Registry
+    declared_at: dict[str, Location]
+
+
+def load_registry(path_text: str, data: bytes) -> Registry:
+    """The registry of ``data``. Raises ``UsageError`` that lists every mistake."""
+    return load_registry_with_places(path_text, data).registry
+
+
+def load_registry_with_places(path_text: str, data: bytes) -> LoadedRegistry:
+    """As ``load_registry``, with the place of each knob for the audit's messages."""
+    file, document = load_document(path_text, data, KnobsFile)
+    where = document.locator()
+    mistakes: list[Mistake] = []
+    knobs = [_knob(table, index, mistakes) for index, table in enumerate(file.knob)]
+    retired = [Retired(table.name, table.reason) for table in file.retired]
+    # A default that is no text already has its mistake; the other rules hold for it as they are.
+    faulty = {mistake.path for mistake in mistakes}
+    mistakes += [
+        mistake for mistake in problems(knobs, file.prefixes, retired) if mistake.path not in faulty
+    ]
+    if mistakes:
+        found = [_problem(where(*mistake.path), mistake) for mistake in mistakes]
+        count = "one mistake" if len(found) == 1 else f"{len(found)} mistakes"
+        raise problems_error(f"{path_text} has {count}", found)
+    places = {knob.name: where("knob", index) for index, knob in enumerate(knobs)}
+    return LoadedRegistry(Registry.of(knobs, file.prefixes, retired), places)
+
+
+def _problem(where: Location, mistake: Mistake) -> Problem:
+    table, index, *key = mistake.path
+    path = f"{table}[{index}]" + "".join(f".{part}" for part in key)
+    return Problem(where, f"{path}: {mistake.message}")
+
+
+def _knob(table: KnobTable, index: int, mistakes: list[Mistake]) -> Knob:
+    default, message = _default_text(table)
+    if message:
+        mistakes.append(Mistake(("knob", index, "default"), message))
+    return Knob(
+        name=table.name,
+        type=table.type,
+        default=default,
+        meaning=table.meaning,
+        owner=table.owner,
+        compile_key=table.compile_key,
+        exported_by=tuple(sorted(table.exported_by)),
+        choices=table.choices,
+    )
+
+
+def _default_text(table: KnobTable) -> tuple[str | None, str]:
+    """The default as it would be exported, or what is wrong with it."""
+    value = table.default
+    if table.absent == "none":
+        wrong = 'an unset variable is None here (absent = "none"), so there is no default'
+        return None, "" if value is None else wrong
+    if value is None:
+        return None, 'missing; say absent = "none" if an unset variable means None'
+    if table.type == "bool":
+        found = isinstance(value, bool)
+        return ("1" if value is True else "0"), "" if found else "expected true or false"
+    if table.type == "int":
+        found = isinstance(value, int) and not isinstance(value, bool)
+        return (str(value) if found else None), "" if found else "expected an integer"
+    if isinstance(value, str):
+        return value, ""
+    if table.type == "float":
+        return None, f'expected a text, such as "{value}": a float is written as it is exported'
+    return None, "expected a text"
