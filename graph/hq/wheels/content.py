@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol, cast
 
 from hq.model.digest import Digest
 from hq.model.errors import BuildError, Location
@@ -49,9 +49,20 @@ class Member(NamedTuple):
 class Inflater(Protocol):
     """The part of ``IgzipDecompressor`` that is used here."""
 
-    eof: bool
-    needs_input: bool
-    unused_data: bytes
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+        ...
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether nothing more comes out without more data."""
+        ...
+
+    @property
+    def unused_data(self) -> bytes:
+        """What was given beyond the end of the stream."""
+        ...
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         """Takes ``data``, gives at most ``max_length`` bytes and keeps what it did not get to."""
@@ -99,8 +110,7 @@ def zlib_codec() -> Codec:
     """The standard library's."""
     import zlib
 
-    factory: Callable[[], Inflater] = _ZlibInflater
-    return Codec(factory, zlib.error, zlib.crc32)
+    return Codec(_ZlibInflater, zlib.error, zlib.crc32)
 
 
 def isal_codec() -> Codec:
@@ -111,7 +121,8 @@ def isal_codec() -> Codec:
         found: Inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
         return found
 
-    error: type[Exception] = igzip_lib.IsalError
+    # The stubs call the error an instance.
+    error = cast("type[Exception]", igzip_lib.IsalError)
     return Codec(inflater, error, isal_zlib.crc32)
 
 
