@@ -203,7 +203,7 @@ class _Audit:
         name = export.name
         if name in self.registered:
             if name not in self.read:
-                yield from self._dead(export, f"it is registered{self._owner(name)}")
+                yield from self._dead(export, f"it is registered for {self._owner(name)}")
             elif export.exporter not in self._exporters_of(name):
                 message = f"{export.exporter} exports {name}, whose declaration does not say so"
                 hint = f"add {export.exporter!r} to its exported_by"
@@ -220,7 +220,7 @@ class _Audit:
         where = self.subject.declared_at.get(knob.name, Location("knobs.toml"))
         exported = {export.exporter for export in self.subject.exports if export.name == knob.name}
         if knob.name not in self.read and not exported:
-            message = f"{knob.name} is registered and nothing reads it{self._owner(knob.name)}"
+            message = f"{knob.name} is registered for {knob.owner} and nothing reads it"
             yield Finding("warning", Problem(where, message, "read it or drop it"))
         for exporter in sorted(set(knob.exported_by) - exported):
             if exporter in self.subject.exporters:
@@ -235,8 +235,7 @@ class _Audit:
     # Words
 
     def _owner(self, name: str) -> str:
-        owner = next(knob.owner for knob in self.subject.knobs if knob.name == name)
-        return f" for {owner}"
+        return next(knob.owner for knob in self.subject.knobs if knob.name == name)
 
     def _story(self, name: str) -> str:
         reason = self.subject.retired.get(name)
