@@ -12,7 +12,7 @@ There is no server and no database. What makes it safe is the order of a few sys
 
 Modules: ``disk`` (blobs), ``actions`` (results), ``root`` (what makes a directory a store),
 ``writer`` and ``reader`` (a blob in the making; a blob in parts), ``files`` (temporary files),
-``locks`` (single flight), ``members`` (a decorator: content inside stored wheels), ``stat`` (digests
-of source files), ``layout`` (OCI layouts made of links), ``gc`` (collection, verification,
+``locks`` (single flight), ``members`` (a decorator: content inside stored wheels), ``stat``
+(digests of source files), ``layout`` (OCI layouts made of links), ``gc`` (collection, verification,
 statistics), ``faults`` (what the disk refused, in words).
 """

@@ -26,13 +26,15 @@ anew.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
 
-from hq.model.digest import BlobRef
-from hq.model.errors import InfrastructureError
+from hq.model.digest import BlobRef, Digest
+from hq.model.errors import InfrastructureError, Location
 from hq.model.ports import BlobMissing
 from hq.store.actions import DiskActions
 from hq.store.faults import disk_fault, human_size
@@ -90,6 +92,24 @@ class DiskStore:
             os.close(self._use)
             self._use = -1
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Holds the store for this process alone; waits until no other has it open.
+
+        Raises ``InfrastructureError`` when the file system has no locks.
+        """
+        if self._use < 0:
+            raise InfrastructureError("the store cannot be locked", where=Location(self.root))
+        try:
+            fcntl.flock(self._use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.warn("waiting for running builds to end")
+            fcntl.flock(self._use, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._use, fcntl.LOCK_SH)
+
     # Blobs.
 
     def path(self, ref: BlobRef) -> str:
@@ -107,6 +127,13 @@ class DiskStore:
         if found.st_size == ref.size and found.st_mtime_ns == _BLOB_TIME_NS:
             return True
         return self._recheck(path, ref)
+
+    def size_of(self, digest: Digest) -> int | None:
+        """The length of a blob known by its digest alone, or ``None`` when it is not there."""
+        try:
+            return os.stat(self.path(BlobRef(digest, 0)), follow_symlinks=False).st_size
+        except OSError:
+            return None
 
     def read(self, ref: BlobRef) -> bytes:
         """The blob, verified. Raises ``BlobMissing``, ``InfrastructureError``."""
