@@ -248,5 +248,6 @@ class _Audit:
         """A misspelling is the likelier fault when a known name is one slip away."""
         from difflib import get_close_matches
 
-        near = get_close_matches(name, sorted(self.subject.variables), n=1, cutoff=0.92)
+        others = sorted(set(self.subject.variables) - {name})
+        near = get_close_matches(name, others, n=1, cutoff=0.92)
         return f"did you mean {near[0]}?" if near else ""

@@ -45,6 +45,8 @@ Kind = Literal["raw", "envs", "dynamic"]
 
 ENVS_PATH: Final = "vllm/envs.py"
 _TOKENS: Final = (b"environ", b"environb", b"getenv", b"getenvb", b"envs")
+# ``from os import *`` and ``import os as o`` mention none of them.
+_IMPORTS_OS: Final = rb"from[ \t]+os[ \t]+import|os[ \t]+as"
 _GETENV: Final = frozenset(("getenv", "getenvb"))
 _ENVIRON: Final = frozenset(("environ", "environb"))
 _KEYED_METHODS: Final = frozenset(("get", "pop", "setdefault", "__getitem__", "__contains__"))
@@ -117,10 +119,9 @@ def reads(path: str, source: bytes) -> FileReads:
     return FileReads(path, tuple(sorted(_File(path, parsed).find())))
 
 
-def _mentions(words: Iterable[bytes]) -> re.Pattern[bytes]:
-    return re.compile(
-        rb"(?<![A-Za-z0-9_])(?:%s)(?![A-Za-z0-9_])" % b"|".join(map(re.escape, words))
-    )
+def _mentions(words: Iterable[bytes], pattern: bytes = b"") -> re.Pattern[bytes]:
+    any_of = b"|".join([*map(re.escape, words), *([pattern] if pattern else [])])
+    return re.compile(rb"(?<![A-Za-z0-9_])(?:%s)(?![A-Za-z0-9_])" % any_of)
 
 
 class _File:
@@ -137,21 +138,23 @@ class _File:
 
     def find(self) -> Iterator[Read]:
         """Walks until no new alias turns up; an alias makes more lines worth a look."""
-        words: set[bytes] = set(_TOKENS)
-        while True:
-            known = len(words)
-            nodes = list(self._nodes_that_mention(words))
+        names: set[str] = set()
+        known = -1
+        while known != self._aliases():
+            known = self._aliases()
+            nodes = list(self._nodes_that_mention(names))
             for node in nodes:
                 self._note_alias(node)
-            for names in (self.environ, self.getenv, self.envs, self.table):
-                words |= {name.encode() for name in names}
-            if len(words) == known:
-                break
+            names = self.environ | self.getenv | self.envs | self.table
         for node in nodes:
             yield from self._reads_of(node)
 
-    def _nodes_that_mention(self, words: set[bytes]) -> Iterator[AST]:
-        lines = self.source.lines_of(_mentions(sorted(words)))
+    def _aliases(self) -> int:
+        return sum(map(len, (self.os, self.environ, self.getenv, self.envs, self.table)))
+
+    def _nodes_that_mention(self, names: set[str]) -> Iterator[AST]:
+        words = sorted({*_TOKENS, *(name.encode() for name in names)})
+        lines = self.source.lines_of(_mentions(words, _IMPORTS_OS))
         pending: list[AST] = list(self.source.tree.body)
         while pending:
             node = pending.pop()
