@@ -64,6 +64,7 @@ class DiskWriter:
         "_output",
         "_publisher",
         "_queue",
+        "_sealed",
         "_temp",
         "_thread",
     )
@@ -79,6 +80,7 @@ class DiskWriter:
         self._queue: SimpleQueue[_Chunk | None]
         self._free: SimpleQueue[memoryview]
         self._error: OSError | None = None
+        self._sealed: BlobRef | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -136,16 +138,23 @@ class DiskWriter:
         self._buffer[self._fill : self._fill + len(part)] = part
         return len(part)
 
-    def commit(self) -> BlobRef:
-        """Makes the blob appear. Raises ``InfrastructureError``; then nothing is left behind."""
+    def seal(self) -> BlobRef:
+        """Ends the writing and tells the name that ``commit`` will give. Raises as it does."""
         if self._temp is None:
             raise ValueError("the writer is closed")
-        size = self.size
-        self._stop_thread()
-        self._consume(self._buffer, self._fill)
-        self._raise_fault()
-        ref = BlobRef(Digest.from_hex(self._output.hexdigest()), size)
+        if self._sealed is None:
+            size = self.size
+            self._stop_thread()
+            self._consume(self._buffer, self._fill)
+            self._raise_fault()
+            self._sealed = BlobRef(Digest.from_hex(self._output.hexdigest()), size)
+        return self._sealed
+
+    def commit(self) -> BlobRef:
+        """Makes the blob appear. Raises ``InfrastructureError``; then nothing is left behind."""
+        ref = self.seal()
         temp, self._temp = self._temp, None
+        assert temp is not None
         self._publisher.publish(temp, ref)
         return ref
 

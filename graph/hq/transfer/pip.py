@@ -1,0 +1,182 @@
+"""Running the user's own pip, watching it, and reading what it says.
+
+The user's indexes, proxies, certificates and credentials are pip's business: pip runs as a program
+with the user's configuration and environment, and hq reads none of that. What went wrong is told
+from pip's complete log (``--log``), which does not depend on how talkative the user made it.
+
+On Linux pip is started through a line of Python that asks the kernel to kill it when hq dies,
+however hq dies: a download must not go on into a directory that is not owned any more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from hq.model.errors import InfrastructureError
+
+Trouble = Literal["hash", "absent", "denied", "space", "cut", "network", "other"]
+
+_START = """
+import runpy, sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+sys.argv[0] = "pip"
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+_ENVIRONMENT = {
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INPUT": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_REQUIRE_VIRTUALENV": "0",
+}
+
+_TMP = "unpack"
+_POLL = 0.1  # seconds
+_PATIENCE = 5.0  # seconds between asking pip to end and making it
+_LAST_LINES = 6
+
+# In this order: a hash that does not match is certain, a missing file may have many reasons.
+_TROUBLES: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
+    ("cut", re.compile(r"not enough bytes|IncompleteRead|IncompleteDownload|Connection broken")),
+    ("hash", re.compile(r"DO NOT MATCH THE HASHES")),
+    ("space", re.compile(r"No space left on device|Disk quota exceeded")),
+    ("denied", re.compile(r"\b(401|403) (Client )?Error|HTTP error (401|403)\b")),
+    (
+        "network",
+        re.compile(
+            r"connection error:|Retrying \(Retry|\b5\d\d Server Error|HTTP error 5\d\d|Max retries"
+            r"|[Tt]imed out|Timeout|Connection (refused|reset)|confirming the ssl|SSLError"
+            r"|Name or service not known|Temporary failure in name resolution"
+        ),
+    ),
+    ("absent", re.compile(r"No matching distribution found|HTTP error 404")),
+)
+
+
+class PipFailure(NamedTuple):
+    """Why pip gave nothing. ``found``: the SHA-256 in hex of a wrong file, else empty."""
+
+    trouble: Trouble
+    lines: tuple[str, ...]
+    found: str = ""
+
+
+def find_pip() -> str:
+    """A Python that has pip: hq's own, else the one on the path. Raises ``InfrastructureError``."""
+    from importlib.util import find_spec
+    from shutil import which
+
+    if find_spec("pip") is not None:
+        return sys.executable
+    for name in ("python3", "python"):
+        other = which(name)
+        if other and _has_pip(other):
+            return other
+    raise InfrastructureError(
+        "no pip was found to fetch wheels with",
+        details=[f"looked in: {sys.executable}", "looked in: python3 and python on the path"],
+        hint="run 'python -m ensurepip' with that Python, or give the wheel with --wheel FILE",
+    )
+
+
+def _has_pip(python: str) -> bool:
+    done = subprocess.run(
+        [python, "-c", "import pip"], check=False, capture_output=True, stdin=subprocess.DEVNULL
+    )
+    return done.returncode == 0
+
+
+def download(
+    python: str, folder: str, arguments: Sequence[str], progress: Callable[[int], None]
+) -> str | PipFailure:
+    """Runs ``pip download`` with ``arguments`` in the empty directory ``folder``.
+
+    Returns the path of the one file that came, or why none did. ``progress`` gets the bytes so far
+    from time to time; an exception that it raises, like Ctrl-C, ends pip first and then goes on.
+    """
+    for name in (_TMP, "files"):
+        os.mkdir(f"{folder}/{name}")
+    command = [
+        python, "-c", _START, "download", "--no-deps", "--only-binary", ":all:",
+        "--ignore-requires-python", "--log", f"{folder}/log", "--dest", f"{folder}/files",
+        *arguments,
+    ]  # fmt: skip
+    status = _run(command, folder, progress)
+    names = os.listdir(f"{folder}/files")
+    if status == 0 and len(names) == 1:
+        return f"{folder}/files/{names[0]}"
+    return read_failure(_text(f"{folder}/output"), _text(f"{folder}/log"))
+
+
+def _run(command: Sequence[str], folder: str, progress: Callable[[int], None]) -> int:
+    environment = {**os.environ, **_ENVIRONMENT, "TMPDIR": f"{folder}/{_TMP}"}
+    with open(f"{folder}/output", "wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+    try:
+        while True:
+            try:
+                return process.wait(_POLL)
+            except subprocess.TimeoutExpired:
+                progress(_largest(folder))
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _largest(folder: str) -> int:
+    """The size of the largest file beneath ``folder``: the wheel on its way."""
+    largest = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                largest = max(largest, os.stat(f"{place}/{name}").st_size)
+            except OSError:
+                continue
+    return largest
+
+
+def read_failure(output: str, log: str) -> PipFailure:
+    """What pip's output and log say of a failure."""
+    both = f"{output}\n{log}"
+    found = re.search(r"Got\s+([0-9a-f]{64})", both)
+    return PipFailure(_trouble(both), _last_lines(output), found[1] if found else "")
+
+
+def _trouble(text: str) -> Trouble:
+    for name, sign in _TROUBLES:
+        if sign.search(text):
+            return name
+    return "other"
+
+
+def _last_lines(output: str) -> tuple[str, ...]:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("ERROR", "WARNING"))]
+    return tuple((telling or lines)[-_LAST_LINES:])
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(8 << 20)
+    except OSError:
+        return ""
