@@ -32,6 +32,10 @@ module.validate_environ(False)
 """
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 class ChangedFile(NamedTuple):
     """A Python file of the tree; ``before`` as the wheel had it, ``None`` when it did not."""
 
@@ -102,7 +106,8 @@ class Report(NamedTuple):
             )
             lines += [f"  | {line}" for line in control.lines[:20]]
         verdict = "ok" if self.ok else "failed"
-        return "\n".join([*lines, f"{self.knobs} knobs, {self.files} files: {verdict}"])
+        counts = f"{_count(self.knobs, 'knob')}, {_count(self.files, 'changed file')}"
+        return "\n".join([*lines, f"{counts}: {verdict}"])
 
 
 def check(
