@@ -3,10 +3,10 @@
 ``gzip`` splices. A gzip file is a sequence of members (RFC 1952, 2.2), each a small header, a
 deflate stream, and the CRC-32 and size of what it inflates to. A wheel's member is a deflate
 stream, and the wheel states its CRC-32 and size. So the blob is: one gzip member for the tar
-headers and padding between two files, one around the wheel's own stream, and so on. Nothing is compressed
-again, and the bytes are the wheel's. What has no stream (headers, changed files) is compressed by
-libdeflate at a fixed level, in pieces cut at fixed sizes; its output does not depend on the
-processor.
+headers and padding between two files, one around the wheel's own stream, and so on. Nothing is
+compressed again, and the bytes are the wheel's. What has no stream (headers, changed files) is
+compressed by libdeflate at a fixed level, in pieces cut at fixed sizes; its output does not depend
+on the processor.
 
 ``none`` is the tar itself. ``zstd`` compresses all of it in one frame, at a fixed level, in one
 thread.

@@ -1,9 +1,9 @@
 """Lanes: calls that are made in order, on a thread of their own or at once.
 
-Writing a large layer is four kinds of work on one stream: inflating, hashing the tar, hashing
-members, writing the blob. Each releases the interpreter's lock while it works on a chunk, so each
-gets a lane, and the producer puts calls into lanes. A lane holds a bounded number of calls: memory
-stays small, and a fast producer waits.
+Writing a large layer is three kinds of work on one stream: inflating, hashing, writing the blob.
+Each releases the interpreter's lock while it works on a chunk. So hashing and writing get a lane
+each, and the producer, which inflates, puts calls into them. A lane holds a bounded number of
+calls: memory stays small, and a fast producer waits.
 
 Nothing hangs, because a lane that has failed goes on taking calls without making them, until it is
 closed. The producer looks for a failed lane now and then and stops early. Which error is raised
