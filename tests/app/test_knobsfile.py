@@ -43,6 +43,10 @@ compile-key = false
 [[retired]]
 name = "VLLM_OLD_ONE"
 reason = "upstream does it"
+
+[[planned]]
+name = "VLLM_NEW_ONE"
+reason = "its kernel is not written"
 """
 
 
@@ -65,7 +69,10 @@ def test_a_good_file() -> None:
             ),
         ),
         ("KVARN_",),
-        (Retired("VLLM_OLD_ONE", "upstream does it"),),
+        (
+            Retired("VLLM_NEW_ONE", "planned: its kernel is not written"),
+            Retired("VLLM_OLD_ONE", "retired: upstream does it"),
+        ),
     )  # fmt: skip
     assert loaded.declared_at == {
         "VLLM_MODE": Location("patches/knobs.toml", 4),
@@ -93,6 +100,7 @@ def test_then_every_rule_at_once() -> None:
         .replace('absent = "none"', 'absent = "none"\ndefault = true')
         .replace('default = "0.50"', "default = 0.5")
         .replace('"VLLM_OLD_ONE"', '"VLLM_MODE"')
+        .replace('"VLLM_NEW_ONE"', '"new"')
         .replace('name = "KVARN_SPLIT_K"', 'name = "SPLIT_K"')
         + '[[knob]]\nname = "VLLM_A_B"\ntype = "int"\nmeaning = "x"\nowner = "x"\n'
         + "compile-key = true\n"
@@ -102,7 +110,7 @@ def test_then_every_rule_at_once() -> None:
         + 'owner = "patch:x"\ncompile-key = true\n'
     )
     assert message(bad) == (
-        "error: patches/knobs.toml has 9 mistakes\n"
+        "error: patches/knobs.toml has 10 mistakes\n"
         "  patches/knobs.toml:8: knob[0].default: expected a text\n"
         "  patches/knobs.toml:15: knob[1].name: SPLIT_K begins with none of the prefixes VLLM_, "
         "KVARN_\n"
@@ -111,12 +119,14 @@ def test_then_every_rule_at_once() -> None:
         '  patches/knobs.toml:26: knob[2].default: expected a text, such as "0.5": a float is '
         "written as it is exported\n"
         "  patches/knobs.toml:32: retired[0].name: VLLM_MODE is already declared as knob[0]\n"
-        '  patches/knobs.toml:34: knob[3].default: missing; say absent = "none" if an unset '
+        "  patches/knobs.toml:36: planned[0].name: expected a name such as 'VLLM_SOME_KNOB', found "
+        "'new'\n"
+        '  patches/knobs.toml:38: knob[3].default: missing; say absent = "none" if an unset '
         "variable means None\n"
-        "  patches/knobs.toml:38: knob[3].owner: expected 'patch:NAME' or 'overlay:NAME', found "
+        "  patches/knobs.toml:42: knob[3].owner: expected 'patch:NAME' or 'overlay:NAME', found "
         "'x'\n"
-        "  patches/knobs.toml:43: knob[4].default: expected true or false\n"
-        "  patches/knobs.toml:50: knob[5].default: expected an integer"
+        "  patches/knobs.toml:47: knob[4].default: expected true or false\n"
+        "  patches/knobs.toml:54: knob[5].default: expected an integer"
     )
 
 

@@ -85,7 +85,7 @@ def test_reading_through_envs_is_right() -> None:
     ],
 )  # fmt: skip
 def test_one_finding(line: str, expected: str) -> None:
-    retired = {"VLLM_OLD": "upstream does it"}
+    retired = {"VLLM_OLD": "retired: upstream does it"}
     assert messages(HEAD + USED + line, retired=retired) == [expected]
 
 
@@ -173,7 +173,7 @@ def test_exports(exported: list[Export], expected: list[str]) -> None:
         read,
         knobs=tuple(knobs),
         exports=tuple(exported),
-        retired={"VLLM_V2_OLD": "upstream does it"},
+        retired={"VLLM_V2_OLD": "retired: upstream does it"},
         declared_at={"KVARN_SINK_TOKENS": Location("patches/knobs.toml", 9)},
     )
     assert found == expected

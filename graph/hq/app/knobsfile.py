@@ -31,8 +31,8 @@ class KnobTable(Table):
     exported_by: tuple[str, ...] = ()
 
 
-class RetiredTable(Table):
-    """``[[retired]]``: a name that the fork once knew, or may come to know, and nothing reads."""
+class UnreadTable(Table):
+    """``[[retired]]`` or ``[[planned]]``: a name that nothing reads any more, or yet."""
 
     name: str
     reason: str
@@ -44,7 +44,8 @@ class KnobsFile(Table):
     schema_: Literal["hq.knobs/1"] = Field(alias="schema")
     prefixes: tuple[str, ...] = ()
     knob: tuple[KnobTable, ...] = ()
-    retired: tuple[RetiredTable, ...] = ()
+    retired: tuple[UnreadTable, ...] = ()
+    planned: tuple[UnreadTable, ...] = ()
 
 
 class LoadedRegistry(NamedTuple):
@@ -65,18 +66,31 @@ def load_registry_with_places(path_text: str, data: bytes) -> LoadedRegistry:
     where = document.locator()
     mistakes: list[Mistake] = []
     knobs = [_knob(table, index, mistakes) for index, table in enumerate(file.knob)]
-    retired = [Retired(table.name, table.reason) for table in file.retired]
+    unread = [
+        Retired(table.name, f"{state}: {table.reason}")
+        for state, tables in (("retired", file.retired), ("planned", file.planned))
+        for table in tables
+    ]
     # A default that is no text already has its mistake; the other rules hold for it as they are.
     faulty = {mistake.path for mistake in mistakes}
     mistakes += [
-        mistake for mistake in problems(knobs, file.prefixes, retired) if mistake.path not in faulty
+        mistake for mistake in problems(knobs, file.prefixes, unread) if mistake.path not in faulty
     ]
     if mistakes:
-        found = [_problem(where(*mistake.path), mistake) for mistake in mistakes]
+        placed = [_of_planned(mistake, len(file.retired)) for mistake in mistakes]
+        found = [_problem(where(*mistake.path), mistake) for mistake in placed]
         count = "one mistake" if len(found) == 1 else f"{len(found)} mistakes"
         raise problems_error(f"{path_text} has {count}", found)
     places = {knob.name: where("knob", index) for index, knob in enumerate(knobs)}
-    return LoadedRegistry(Registry.of(knobs, file.prefixes, retired), places)
+    return LoadedRegistry(Registry.of(knobs, file.prefixes, unread), places)
+
+
+def _of_planned(mistake: Mistake, retired: int) -> Mistake:
+    """The two tables of names that nothing reads are one list to the rules."""
+    table, index, *key = mistake.path
+    if table != "retired" or int(index) < retired:
+        return mistake
+    return Mistake(("planned", int(index) - retired, *key), mistake.message)
 
 
 def _problem(where: Location, mistake: Mistake) -> Problem:

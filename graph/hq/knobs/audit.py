@@ -239,7 +239,7 @@ class _Audit:
 
     def _story(self, name: str) -> str:
         reason = self.subject.retired.get(name)
-        return f" (retired: {reason})" if reason else ""
+        return f" ({reason})" if reason else ""
 
     def _register(self, name: str) -> str:
         return self._near(name) or f"declare {name} in knobs.toml"

@@ -64,7 +64,7 @@ class Knob(NamedTuple):
 
 
 class Retired(NamedTuple):
-    """A name that nothing reads (any more, or not yet), with the reason to show."""
+    """A name that nothing reads, any more or yet; ``reason`` says which and why."""
 
     name: str
     reason: str
