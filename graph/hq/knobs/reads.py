@@ -17,7 +17,6 @@ Three kinds of read:
 
 from __future__ import annotations
 
-import re
 from _ast import (
     AST,
     Assign,
@@ -36,17 +35,18 @@ from _ast import (
     expr,
 )
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from hq.knobs.source import NotPython, Source, children
+from hq.knobs.registry import STOCK_PREFIX
+from hq.knobs.source import NotPython, Source, children, occurrences
 
 Kind = Literal["raw", "envs", "dynamic"]
 
 ENVS_PATH: Final = "vllm/envs.py"
 _TOKENS: Final = (b"environ", b"environb", b"getenv", b"getenvb", b"envs")
 # ``from os import *`` and ``import os as o`` mention none of them.
-_IMPORTS_OS: Final = rb"from[ \t]+os[ \t]+import|os[ \t]+as"
+_IMPORTS_OS: Final = (b"from os import", b"os as")
 _GETENV: Final = frozenset(("getenv", "getenvb"))
 _ENVIRON: Final = frozenset(("environ", "environb"))
 _KEYED_METHODS: Final = frozenset(("get", "pop", "setdefault", "__getitem__", "__contains__"))
@@ -80,7 +80,12 @@ class FileReads(NamedTuple):
 
 
 Row = tuple[str, str, int, int]
-"""Kind (or ``unreadable``), name, how many there are, how many more than before the change."""
+"""Kind (or ``unreadable``), name, how many there are, how many of them the change added.
+
+The last counts for computed names and raw reads of ``VLLM_`` names only: vLLM has such reads of its
+own, and only those that a change adds are the fork's. Any other read is judged wherever it comes
+from; it may stand as added.
+"""
 
 
 def facts(path: str, before: bytes | None, after: bytes | None) -> list[Row]:
@@ -93,9 +98,10 @@ def facts(path: str, before: bytes | None, after: bytes | None) -> list[Row]:
     if after is None or not path.endswith(".py"):
         return []
     now = reads(path, after).counts()
-    # vLLM has raw and computed reads of its own; only those that a change adds are the fork's.
-    # Everything else is judged by itself, so the old file is rarely parsed.
-    own = before is not None and any(kind in ("raw", "dynamic") for kind, _ in now)
+    # So the old file is rarely parsed.
+    own = any(
+        kind == "dynamic" or (kind == "raw" and name.startswith(STOCK_PREFIX)) for kind, name in now
+    )
     old = reads(path, before).counts() if own and before is not None else Counter()
     return [
         (kind, name, now[kind, name], max(0, now[kind, name] - old[kind, name]))
@@ -105,7 +111,7 @@ def facts(path: str, before: bytes | None, after: bytes | None) -> list[Row]:
 
 def may_read(source: bytes) -> bool:
     """Whether ``reads`` would parse ``source``: a cheap test on the bytes."""
-    return _mentions(_TOKENS).search(source) is not None
+    return next(occurrences(source, _TOKENS), None) is not None
 
 
 def reads(path: str, source: bytes) -> FileReads:
@@ -117,11 +123,6 @@ def reads(path: str, source: bytes) -> FileReads:
     except NotPython as error:
         return FileReads(path, (), error.reason, error.line)
     return FileReads(path, tuple(sorted(_File(path, parsed).find())))
-
-
-def _mentions(words: Iterable[bytes], pattern: bytes = b"") -> re.Pattern[bytes]:
-    any_of = b"|".join([*map(re.escape, words), *([pattern] if pattern else [])])
-    return re.compile(rb"(?<![A-Za-z0-9_])(?:%s)(?![A-Za-z0-9_])" % any_of)
 
 
 class _File:
@@ -153,8 +154,8 @@ class _File:
         return sum(map(len, (self.os, self.environ, self.getenv, self.envs, self.table)))
 
     def _nodes_that_mention(self, names: set[str]) -> Iterator[AST]:
-        words = sorted({*_TOKENS, *(name.encode() for name in names)})
-        lines = self.source.lines_of(_mentions(words, _IMPORTS_OS))
+        words = {*_TOKENS, *_IMPORTS_OS, *(name.encode() for name in names)}
+        lines = self.source.lines_of(words)
         pending: list[AST] = list(self.source.tree.body)
         while pending:
             node = pending.pop()
