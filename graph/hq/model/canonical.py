@@ -10,8 +10,8 @@ Grammar, after bencode with the types that JSON has::
           | "d" (text value)* "e"                  dict, keys strictly ascending
 
 The encoding is injective: two values have the same bytes only if they are equal and of equal
-types, which a JSON encoder does not give (``{1: 0}`` and ``{"1": 0}`` are one text there). Floats are
-not encodable: their text is not the same everywhere.
+types, which a JSON encoder does not give (``{1: 0}`` and ``{"1": 0}`` are one text there). Floats
+are not encodable: their text is not the same everywhere.
 """
 
 from __future__ import annotations
