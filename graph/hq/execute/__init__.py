@@ -1,1 +1,1 @@
-
+"""Runs a graph: looks each key up, runs what is missing, keeps what came of it."""

@@ -1,1 +1,1 @@
-
+"""Records and statements: what made what, from what, and why. Values in, JSON values out."""
