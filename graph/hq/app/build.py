@@ -1,0 +1,344 @@
+"""The build: graph, walk, records, layouts, provenance, and the state for the fast path."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hq import __version__
+from hq.app import noop
+from hq.app.causes import causes_of
+from hq.app.session import Session
+from hq.execute.walk import Observer, Outcome, Walk
+from hq.model.action import Json
+from hq.model.digest import ActionKey, BlobRef, Digest
+from hq.model.project import ImageSpec, PinSpec
+from hq.oci.image import LAYOUT, MANIFEST_TYPE, Document, Platform, index
+from hq.plan.node import Graph, Source
+from hq.plan.reasons import Before, describe_input
+from hq.provenance.record import Input, record
+from hq.provenance.slsa import Byproduct, Material, Subject, statement
+from hq.rules.table import RULES
+from hq.store.layout import write_layout
+
+SCHEMA = "hq.build/1"
+TOOL = f"hq {__version__}"
+
+
+class BuiltImage(NamedTuple):
+    """An image that a build made or found made. ``layout`` is the folder, an absolute path."""
+
+    name: str
+    role: str
+    pin: str
+    image_id: Digest
+    manifest: BlobRef
+    layout: str
+    tag: str
+    layers: tuple[Mapping[str, Json], ...]
+
+
+class BuildReport(NamedTuple):
+    """What a build did. ``outcomes`` are in the graph's order."""
+
+    pin: str
+    images: tuple[BuiltImage, ...]
+    outcomes: Mapping[str, Outcome]
+
+    def names(self, status: str) -> list[str]:
+        """The nodes with that status, in order."""
+        return [name for name, outcome in self.outcomes.items() if outcome.status == status]
+
+
+class Records:
+    """The records of one pin, as the store remembers them."""
+
+    def __init__(self, session: Session, pin: str) -> None:
+        self._session = session
+        self._name = f"records@{pin}"
+        loaded = session.memory.load(self._name)
+        self.by_node: dict[str, Any] = loaded if isinstance(loaded, dict) else {}
+
+    def before(self, node: str) -> Before | None:
+        """What is remembered of the node's last run."""
+        found = self.by_node.get(node)
+        if found is None:
+            return None
+        try:
+            return Before(
+                key=ActionKey.parse(found["key"]),
+                version=found["version"],
+                params=found["params"],
+                inputs={entry["name"]: entry["digest"] for entry in found["inputs"]},
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def update(self, outcomes: Iterable[Outcome], graph: Graph) -> None:
+        """Takes in what a walk did and writes the file if anything is new."""
+        changed = False
+        for outcome in outcomes:
+            if outcome.result is None:
+                continue
+            known = self.by_node.get(outcome.node.name)
+            if outcome.status == "reused" and known and known.get("key") == outcome.key:
+                continue
+            self.by_node[outcome.node.name] = self._record(outcome)
+            changed = True
+        gone = [name for name in self.by_node if name not in graph.nodes]
+        for name in gone:
+            del self.by_node[name]
+        if changed or gone:
+            self._session.memory.save(self._name, self.by_node)
+
+    def _record(self, outcome: Outcome) -> dict[str, Json]:
+        node = outcome.node
+        assert outcome.result is not None
+        return record(
+            node=node.name,
+            kind=node.kind,
+            version=node.version,
+            params=json.loads(json.dumps(node.params)),
+            inputs=[
+                Input(name, describe_input(node, name), digest)
+                for name, digest in outcome.inputs.items()
+            ],
+            result=outcome.result,
+            causes=causes_of(outcome, self._session.disk),
+            warnings=outcome.warnings,
+            tool=TOOL,
+        )
+
+
+def build(session: Session, pin: str, observer: Observer) -> BuildReport:
+    """Builds every image of ``pin`` (the default one if empty) into the output folder.
+
+    Raises ``HqError``. What was finished before a failure stays in the store.
+    """
+    spec = session.spec(pin)
+    graph = session.graph(spec)
+    records = Records(session, spec.pin)
+    walk = Walk(
+        graph,
+        session,
+        session.disk.actions,
+        RULES,
+        records.before,
+        observer,
+        jobs=session.settings.jobs,
+    )
+    try:
+        outcomes = walk.run()
+    finally:
+        records.update(walk.finished(), graph)
+    images = tuple(
+        _write_image(session, spec, image, outcomes, graph, records) for image in spec.images
+    )
+    return BuildReport(spec.pin, images, outcomes)
+
+
+def _write_image(
+    session: Session,
+    spec: PinSpec,
+    image: ImageSpec,
+    outcomes: Mapping[str, Outcome],
+    graph: Graph,
+    records: Records,
+) -> BuiltImage:
+    result = outcomes[f"image:{image.name}"].result
+    assert result is not None
+    layers: Any = result.values["layers"]
+    manifest = result.blobs["manifest"]
+    folder = os.path.join(session.settings.output, f"{image.name}-{spec.pin}")
+    refs = [BlobRef(Digest.parse(layer["digest"]), layer["size"]) for layer in layers]
+    platform = Platform(os=image.os, architecture=image.architecture)
+    document = Document(MANIFEST_TYPE, session.disk.read(manifest), manifest)
+    listing = index([(document, spec.pin, platform)])
+    write_layout(
+        session.disk,
+        folder,
+        [*refs, result.blobs["config"], manifest],
+        index=listing.data,
+        marker=LAYOUT,
+    )
+    built = BuiltImage(
+        name=image.name,
+        role=image.role,
+        pin=spec.pin,
+        image_id=Digest.parse(str(result.values["image_id"])),
+        manifest=manifest,
+        layout=folder,
+        tag=spec.pin,
+        layers=tuple(layers),
+    )
+    _write_reports(session, spec, built, graph, records)
+    return built
+
+
+def _write_reports(
+    session: Session,
+    spec: PinSpec,
+    image: BuiltImage,
+    graph: Graph,
+    records: Records,
+) -> None:
+    needed = _closure(graph, f"image:{image.name}")
+    listed = {name: records.by_node[name] for name in graph.nodes if name in needed}
+    _write_if_new(image.layout + ".records.json", _pretty(listed))
+    made = statement(
+        Subject(f"{image.name}:{spec.pin}", image.manifest.digest),
+        parameters={"pin": spec.pin, "image": image.name, "epoch": spec.epoch},
+        materials=_materials(session, spec, graph, needed),
+        byproducts=[
+            Byproduct(
+                name,
+                listed[name]["key"],
+                {blob: ref[0] for blob, ref in listed[name]["result"]["blobs"].items()},
+            )
+            for name in listed
+        ],
+        commit=head_commit(session.settings.root),
+        tool_version=__version__,
+    )
+    _write_if_new(image.layout + ".provenance.json", _pretty(made))
+
+
+def _closure(graph: Graph, target: str) -> set[str]:
+    needed: set[str] = set()
+    pending = [target]
+    while pending:
+        name = pending.pop()
+        if name not in needed:
+            needed.add(name)
+            pending += graph.nodes[name].depends_on()
+    return needed
+
+
+def _materials(session: Session, spec: PinSpec, graph: Graph, needed: set[str]) -> list[Material]:
+    paths = {
+        selector.path
+        for name in needed
+        for selector in graph.nodes[name].inputs.values()
+        if isinstance(selector, Source)
+    }
+    files = [Material(path, session.sources.ref(path).digest) for path in paths]
+    return [Material(spec.wheel.file, spec.wheel.sha256), *files]
+
+
+def _pretty(document: object) -> bytes:
+    return json.dumps(document, indent=1, ensure_ascii=True).encode() + b"\n"
+
+
+def _write_if_new(path: str, data: bytes) -> None:
+    try:
+        with open(path, "rb") as file:
+            if file.read() == data:
+                return
+    except OSError:
+        pass
+    temporary = f"{path}.{os.getpid()}.new"
+    with open(temporary, "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)
+
+
+def head_commit(root: str) -> str:
+    """The commit that git's HEAD names for the project, or empty when there is none to be found.
+
+    Reads the two files that say so; starting git would cost more than a small rebuild.
+    """
+    folder = root
+    while not os.path.isdir(os.path.join(folder, ".git")):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return ""
+        folder = above
+    git = os.path.join(folder, ".git")
+    head = _line(os.path.join(git, "HEAD"))
+    if not head.startswith("ref: "):
+        return head
+    name = head.removeprefix("ref: ")
+    return _line(os.path.join(git, *name.split("/"))) or _packed(git, name)
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+def _packed(git: str, name: str) -> str:
+    try:
+        with open(os.path.join(git, "packed-refs"), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                commit, _, ref = line.strip().partition(" ")
+                if ref == name:
+                    return commit
+    except OSError:
+        pass
+    return ""
+
+
+def report_json(report: BuildReport, seconds: float | None) -> dict[str, object]:
+    """The document that ``hq build --json`` prints."""
+    return {
+        "schema": SCHEMA,
+        "pin": report.pin,
+        "images": [
+            {
+                "name": image.name,
+                "role": image.role,
+                "pin": image.pin,
+                "image_id": image.image_id,
+                "manifest": image.manifest.digest,
+                "layout": image.layout,
+                "tag": image.tag,
+            }
+            for image in report.images
+        ],
+        "nodes": {
+            "total": len(report.outcomes),
+            "reused": len(report.names("reused")),
+            "built": len(report.names("built")),
+        },
+        "built": report.names("built"),
+        "seconds": seconds,
+    }
+
+
+def remember_noop(
+    session: Session, request: noop.Request, report: BuildReport, text: str, json_text: str
+) -> None:
+    """Writes down what the build looked at, for ``hq.app.noop.replay``."""
+    state = noop.State(text, json_text)
+    for path, seen in sorted(session.sources.seen.items()):
+        state.file(session.sources.absolute(path), seen.status, seen.ref.digest.hex)
+    for folder in sorted(session.sources.folders):
+        state.folder(os.path.normpath(session.sources.absolute(folder)))
+    state.environment("SOURCE_DATE_EPOCH")
+    state.outputs(_outputs(session, report))
+    state.modules(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    settings = session.settings
+    path = noop.state_path(settings.store, settings.root, request.pin, settings.output)
+    state.write(path, time.time_ns())
+
+
+def _outputs(session: Session, report: BuildReport) -> list[str]:
+    refs = {
+        ref
+        for outcome in report.outcomes.values()
+        if outcome.result is not None
+        for ref in outcome.result.references()
+    }
+    paths = [session.disk.path(ref) for ref in sorted(refs)]
+    for image in report.images:
+        blobs = [image.manifest.digest, image.image_id, *(str(x["digest"]) for x in image.layers)]
+        paths += [os.path.join(image.layout, "blobs", "sha256", name[7:]) for name in blobs]
+        paths += [os.path.join(image.layout, name) for name in ("index.json", "oci-layout")]
+        paths += [image.layout + ".records.json", image.layout + ".provenance.json"]
+    return paths

@@ -1,0 +1,82 @@
+"""Reasons for a run, told in words, down to the line where the content of both sides is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hq.execute.walk import Outcome
+from hq.model.digest import BlobRef, Digest
+from hq.model.ports import BlobMissing
+from hq.plan import reasons
+from hq.plan.reasons import Reason
+from hq.provenance.record import Cause
+from hq.store.disk import DiskStore
+
+_WORDS = {
+    reasons.FIRST: "it was never built for this project",
+    reasons.LOST: "its result is no longer in the store",
+    reasons.ELSEWHERE: "its last record does not match its key",
+}
+_MAX_TEXT = 4 << 20
+
+
+def causes_of(outcome: Outcome, disk: DiskStore) -> list[Cause]:
+    """Why the node ran; for a reused result that this project had no record of, that."""
+    if outcome.status == "reused":
+        return [Cause("its result was already in the store")]
+    return [_cause(reason, disk) for reason in outcome.reasons]
+
+
+def _cause(reason: Reason, disk: DiskStore) -> Cause:
+    match reason.cause:
+        case reasons.VERSION:
+            return Cause(f"its kind's version changed from {reason.old} to {reason.new}")
+        case reasons.PARAMETER:
+            return Cause(f"{reason.subject} changed from {reason.old} to {reason.new}")
+        case reasons.INPUT:
+            details = tuple(changed_lines(disk, reason.old, reason.new))
+            return Cause(f"{reason.subject} changed", details)
+        case reasons.INPUT_NEW:
+            return Cause(f"{reason.subject} is a new input")
+        case reasons.INPUT_GONE:
+            return Cause(f"{reason.subject} is an input no longer")
+        case other:
+            return Cause(_WORDS[other])
+
+
+def changed_lines(disk: DiskStore, old: str, new: str) -> Iterator[str]:
+    """The first lines that differ between two contents, if the store has both as text."""
+    before, after = _content(disk, old), _content(disk, new)
+    if before is None or after is None or before == after:
+        return
+    left, right = before.splitlines(), after.splitlines()
+    start = 0
+    while start < min(len(left), len(right)) and left[start] == right[start]:
+        start += 1
+    end = 0
+    while end < min(len(left), len(right)) - start and left[-1 - end] == right[-1 - end]:
+        end += 1
+    gone, come = left[start : len(left) - end], right[start : len(right) - end]
+    yield f"line {start + 1}:"
+    yield from _some(gone, "-")
+    yield from _some(come, "+")
+
+
+def _some(lines: list[str], mark: str, limit: int = 3) -> Iterator[str]:
+    for line in lines[:limit]:
+        yield f"{mark}{line[:160]}"
+    if len(lines) > limit:
+        yield f"{mark}… {len(lines) - limit} more"
+
+
+def _content(disk: DiskStore, digest: str) -> str | None:
+    # The digest of a file's state carries its kind before it: "f:sha256:…".
+    name = digest[digest.find("sha256:") :] if "sha256:" in digest else ""
+    try:
+        parsed = Digest.parse(name)
+        size = disk.size_of(parsed)
+        if size is None or size > _MAX_TEXT:
+            return None
+        return disk.read(BlobRef(parsed, size)).decode("utf-8")
+    except (ValueError, BlobMissing):
+        return None

@@ -1,0 +1,328 @@
+"""From the files of a project to the values that the planner takes.
+
+``load`` reads ``build.toml`` and every file it names, checks each by itself and against the others,
+and reports all mistakes together. It is slow (pydantic), pure in what it reads, and therefore
+remembered: ``hq.app.project`` keeps its result with the digests of the files it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from hq.app.declaration import (
+    ImageFile,
+    LockFile,
+    LockWheel,
+    OverlayFile,
+    ProjectFile,
+)
+from hq.app.facts import fact_problems, facts_of
+from hq.app.knobsfile import load_registry
+from hq.app.validate import Document, did_you_mean, load_document
+from hq.model.digest import Digest
+from hq.model.errors import HqError, Location, Problem, UsageError, problems_error
+from hq.model.project import (
+    ImageSpec,
+    KnobsSpec,
+    LockedWheel,
+    OverlaySpec,
+    PinSpec,
+    SeriesItem,
+)
+from hq.patchwork.series import Entry, missing_problems, orphan_problems, parse_series
+from hq.rules.envs import to_values
+from hq.wheels.filename import normalize_project, parse_filename, same_version
+
+T = TypeVar("T")
+
+
+class Files(Protocol):
+    """The project's files, by path from its root."""
+
+    def read(self, path: str) -> bytes:
+        """The content. Raises ``FileNotFoundError`` or another ``OSError``."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Every file beneath ``folder``, by path from it, sorted; none without such a folder."""
+        ...
+
+
+class Problems:
+    """Collects errors, so that independent mistakes are told at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[UsageError] = []
+
+    def attempt(self, step: Callable[[], T]) -> T | None:
+        """The step's result, or ``None`` when it raised ``UsageError``, which is kept."""
+        try:
+            return step()
+        except UsageError as error:
+            self._errors.append(error)
+            return None
+
+    def add(self, file: str, problems: Sequence[Problem]) -> None:
+        """Notes the mistakes found in ``file``."""
+        if problems:
+            count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+            error = problems_error(f"{file} has {count}", problems)
+            assert isinstance(error, UsageError)
+            self._errors.append(error)
+
+    def raise_any(self) -> None:
+        """Raises what was kept, as one error."""
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            details: list[str] = []
+            for error in self._errors:
+                details += _indented(error)
+            raise UsageError(f"{len(self._errors)} files have mistakes", details=details)
+
+
+def _indented(error: HqError) -> list[str]:
+    first, *rest = error.render().split("\n")
+    return [first.removeprefix("error: "), *rest]
+
+
+class Project(NamedTuple):
+    """``build.toml``, read and checked."""
+
+    declared: ProjectFile
+    document: Document
+
+    @property
+    def default_pin(self) -> str:
+        """The pin that is built when none is named."""
+        return self.declared.project.default_pin
+
+
+def read_project(files: Files) -> Project:
+    """Reads ``build.toml``. Raises ``UsageError``."""
+    declared, document = load_document("build.toml", files.read("build.toml"), ProjectFile)
+    at = document.locator()
+    if declared.project.default_pin not in declared.pins:
+        pins = sorted(declared.pins)
+        message = f"project.default-pin: there is no pin {declared.project.default_pin!r}"
+        hint = did_you_mean(declared.project.default_pin, pins)
+        raise problems_error(
+            "build.toml has one mistake",
+            [Problem(at("project", "default-pin"), message, hint)],
+        )
+    return Project(declared, document)
+
+
+def load(files: Files, pin: str, epoch: int) -> PinSpec:
+    """Everything that ``pin`` (the default one if empty) is made of.
+
+    ``epoch``: seconds, the time stamp of every file of a layer. Raises ``UsageError``.
+    """
+    project = read_project(files)
+    pin = pin or project.default_pin
+    if pin not in project.declared.pins:
+        raise UsageError(
+            f"there is no pin {pin!r} in build.toml",
+            where=project.document.locator()("pins"),
+            details=[f"declared: {', '.join(sorted(project.declared.pins))}"],
+            hint="name one of these, or add a [pins] table and a lock for it",
+        )
+    return _Loader(files, project, pin, epoch).load()
+
+
+class _Loader:
+    """Reads the files that ``build.toml`` names."""
+
+    def __init__(self, files: Files, project: Project, pin: str, epoch: int) -> None:
+        self._files = files
+        self._project = project
+        self._declared = project.declared
+        self._pin = pin
+        self._epoch = epoch
+        self._problems = Problems()
+
+    def load(self) -> PinSpec:
+        attempt = self._problems.attempt
+        pin = self._declared.pins[self._pin]
+        wheel = attempt(lambda: self._wheel(pin.lock))
+        series = attempt(self._series)
+        knobs = attempt(self._knobs)
+        overlays = [attempt(partial(self._overlay, path)) for path in self._declared.overlays]
+        images = attempt(self._images)
+        self._problems.raise_any()
+        assert wheel is not None and series is not None and images is not None
+        return PinSpec(
+            project=self._declared.project.name,
+            pin=self._pin,
+            wheel=wheel,
+            series_file=pin.series,
+            series=series,
+            knobs=knobs,
+            overlays=tuple(overlay for overlay in overlays if overlay is not None),
+            images=images,
+            epoch=self._epoch,
+        )
+
+    def _read(self, path: str, named_by: Location, what: str) -> bytes:
+        try:
+            return self._files.read(path)
+        except FileNotFoundError:
+            problem = Problem(named_by, f"{what}: there is no file {path}")
+            raise problems_error(f"{named_by.file} has one mistake", [problem]) from None
+
+    def _at(self, *path: str | int) -> Location:
+        return self._project.document.locator()(*path)
+
+    def _wheel(self, path: str) -> LockedWheel:
+        named_by = self._at("pins", self._pin, "lock")
+        data = self._read(path, named_by, "lock")
+        lock, document = load_document(path, data, LockFile)
+        at = document.locator()
+        problems: list[Problem] = []
+        if lock.pin != self._pin:
+            message = (
+                f"pin: expected {self._pin!r}, found {lock.pin!r}: the lock is for another pin"
+            )
+            problems.append(Problem(at("pin"), message, "make the lock of this pin"))
+        rows = [
+            (number, row)
+            for number, row in enumerate(lock.wheel)
+            if normalize_project(row.name) == normalize_project(lock.distribution)
+        ]
+        for number, row in enumerate(lock.wheel):
+            problems += _file_name_problems(row, at("wheel", number, "file"))
+        if len(rows) != 1:
+            message = f"distribution: expected one wheel of {lock.distribution}, found {len(rows)}"
+            problems.append(Problem(at("distribution"), message))
+        elif rows[0][1].version != lock.pin:
+            number, row = rows[0]
+            message = (
+                f"wheel[{number}].version: expected the pin {lock.pin!r}, found {row.version!r}"
+            )
+            problems.append(Problem(at("wheel", number, "version"), message))
+        self._raise(path, problems)
+        row = rows[0][1]
+        return LockedWheel(row.name, row.version, row.file, Digest.from_hex(row.sha256), row.size)
+
+    def _raise(self, file: str, problems: Sequence[Problem]) -> None:
+        if problems:
+            count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+            raise problems_error(f"{file} has {count}", problems)
+
+    def _series(self) -> tuple[SeriesItem, ...]:
+        """The pin's series. Every patch file must be in the series of some pin."""
+        folder = self._declared.patches.directory
+        present = self._files.names(folder)
+        named: set[str] = set()
+        found: tuple[SeriesItem, ...] = ()
+        problems = Problems()
+        for pin, table in sorted(self._declared.pins.items()):
+            named_by = self._at("pins", pin, "series")
+            entries = problems.attempt(partial(self._entries, table.series, present, named_by))
+            named.update(entry.name for entry in entries or ())
+            if pin == self._pin and entries is not None:
+                found = _items(entries, folder)
+        problems.raise_any()
+        self._raise(folder, orphan_problems(named, present, folder))
+        return found
+
+    def _entries(self, path: str, present: Sequence[str], named_by: Location) -> Sequence[Entry]:
+        data = self._read(path, named_by, "series")
+        entries = parse_series(data, path)
+        self._raise(path, missing_problems(entries, present, path))
+        return entries
+
+    def _knobs(self) -> KnobsSpec | None:
+        table = self._declared.knobs
+        if table is None:
+            return None
+        data = self._read(table.registry, self._at("knobs", "registry"), "knobs.registry")
+        registry = load_registry(table.registry, data)
+        return KnobsSpec(target=table.target, registry=to_values(registry))
+
+    def _overlay(self, path: str) -> OverlaySpec:
+        number = self._declared.overlays.index(path)
+        data = self._read(path, self._at("overlays", number), "overlays")
+        overlay, document = load_document(path, data, OverlayFile)
+        at = document.locator()
+        base = path.rpartition("/")[0]
+        prefix = f"{base}/" if base else ""
+        pin = overlay.pins.get(self._pin)
+        if overlay.pins and pin is None:
+            message = f"pins: nothing is said for the pin {self._pin}"
+            raise problems_error(f"{path} has one mistake", [Problem(at("pins"), message)])
+        self._raise(path, list(fact_problems(overlay, document)))
+        new = self._new_files(prefix + overlay.files.root)
+        if pin is not None and pin.extra is not None:
+            new |= self._new_files(prefix + pin.extra)
+        patches: tuple[SeriesItem, ...] = ()
+        if pin is not None and pin.series is not None:
+            folder = prefix + overlay.patches
+            present = self._files.names(folder)
+            series = f"{folder}/{pin.series}"
+            named_by = at("pins", self._pin, "series")
+            patches = _items(self._entries(series, present, named_by), folder)
+        return OverlaySpec(
+            name=overlay.name,
+            files=new,
+            replaces=overlay.files.replaces,
+            patches=patches,
+            facts=facts_of(overlay, self._pin),
+        )
+
+    def _new_files(self, root: str) -> dict[str, str]:
+        return {name: f"{root}/{name}" for name in self._files.names(root)}
+
+    def _images(self) -> tuple[ImageSpec, ...]:
+        images: list[ImageSpec] = []
+        names: dict[str, str] = {}
+        for number, path in enumerate(self._declared.images):
+            data = self._read(path, self._at("images", number), "images")
+            image, document = load_document(path, data, ImageFile)
+            if image.name in names:
+                message = f"name: {names[image.name]} is also called {image.name!r}"
+                problem = Problem(document.locator()("name"), message)
+                raise problems_error(f"{path} has one mistake", [problem])
+            names[image.name] = path
+            images.append(_image_spec(image))
+        return tuple(images)
+
+
+def _items(entries: Sequence[Entry], folder: str) -> tuple[SeriesItem, ...]:
+    return tuple(
+        SeriesItem(entry.name, f"{folder}/{entry.name}", entry.strip, entry.reverse)
+        for entry in entries
+    )
+
+
+def _image_spec(image: ImageFile) -> ImageSpec:
+    config = image.config
+    return ImageSpec(
+        name=image.name,
+        role=image.role,
+        prefix=image.prefix,
+        compression=image.compression,
+        os=image.platform.os,
+        architecture=image.platform.architecture,
+        env=config.env,
+        entrypoint=config.entrypoint,
+        cmd=config.cmd,
+        working_dir=config.working_dir,
+        user=config.user,
+        labels=config.labels,
+        annotations=image.annotations,
+        ports=config.ports,
+        volumes=config.volumes,
+    )
+
+
+def _file_name_problems(row: LockWheel, where: Location) -> Iterator[Problem]:
+    try:
+        name = parse_filename(row.file)
+    except HqError as error:
+        yield Problem(where, error.message, error.hint)
+        return
+    if name.project != normalize_project(row.name) or not same_version(name.version, row.version):
+        yield Problem(where, f"{row.file} is no wheel of {row.name} {row.version}")

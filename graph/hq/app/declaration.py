@@ -1,0 +1,216 @@
+"""The shapes of the TOML files that a project declares itself with (docs/reference/files.md).
+
+Only shapes and rules within one file are here; what must agree between files is checked in
+``hq.app.config``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+
+from hq.app.validate import Declared
+from hq.model.tree import path_problem
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=100)]
+Hex256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+
+
+def _project_path(text: str) -> str:
+    problem = path_problem(text)
+    if problem is not None:
+        raise ValueError(f"{problem}; a path is relative to the project's root")
+    return text
+
+
+def _image_path(text: str) -> str:
+    if not text.startswith("/") or path_problem(text[1:]) is not None:
+        raise ValueError("expected an absolute path in the image without '..' or a final '/'")
+    return text
+
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def _env_names(env: dict[str, str]) -> dict[str, str]:
+    for name in env:
+        if not _ENV_NAME.match(name):
+            raise ValueError(f"{name!r} is no name of an environment variable")
+    return env
+
+
+ProjectPath = Annotated[str, AfterValidator(_project_path)]
+ImagePath = Annotated[str, AfterValidator(_image_path)]
+Env = Annotated[dict[str, str], AfterValidator(_env_names)]
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Table(Declared):
+    """A table whose keys are written with hyphens."""
+
+    model_config = ConfigDict(
+        alias_generator=_kebab, validate_by_name=False, validate_by_alias=True
+    )
+
+
+class ProjectTable(Table):
+    """``[project]``."""
+
+    name: Name
+    default_pin: Text
+
+
+class PatchesTable(Table):
+    """``[patches]``: the folder that holds every patch file."""
+
+    directory: ProjectPath = "patches"
+
+
+class KnobsTable(Table):
+    """``[knobs]``: the registry, and the module of the wheel that it is written into."""
+
+    registry: ProjectPath
+    target: ProjectPath
+
+
+class PinTable(Table):
+    """``[pins."V"]``: the lock and the series of one pin."""
+
+    lock: ProjectPath
+    series: ProjectPath
+
+
+class ProjectFile(Table):
+    """``build.toml``."""
+
+    schema_: Literal["hq.project/1"] = Field(alias="schema")
+    project: ProjectTable
+    patches: PatchesTable = PatchesTable()
+    knobs: KnobsTable | None = None
+    overlays: tuple[ProjectPath, ...] = ()
+    images: Annotated[tuple[ProjectPath, ...], Field(min_length=1)]
+    pins: Annotated[dict[str, PinTable], Field(min_length=1)]
+
+
+class LockWheel(Table):
+    """``[[wheel]]`` of a lock: one wheel, named by its bytes."""
+
+    name: Text
+    version: Text
+    file: Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.whl$")]
+    sha256: Hex256
+    size: Annotated[int, Field(gt=0, lt=1 << 40)]
+    marker: str = ""
+
+
+class LockFile(Table):
+    """``lockfiles/<pin>.toml``."""
+
+    schema_: Literal["hq.lock/1"] = Field(alias="schema")
+    pin: Text
+    distribution: Name
+    wheel: Annotated[tuple[LockWheel, ...], Field(min_length=1)]
+
+
+class PlatformTable(Table):
+    """``[platform]`` of an image, in Go's terms as OCI wants them."""
+
+    os: Literal["linux"] = "linux"
+    architecture: Literal["amd64", "arm64"] = "amd64"
+
+
+class ConfigTable(Table):
+    """``[config]`` of an image: what the OCI configuration carries."""
+
+    env: Env = {}
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    working_dir: str = ""
+    user: str = ""
+    labels: dict[str, str] = {}
+    ports: tuple[Annotated[str, StringConstraints(pattern=r"^\d{1,5}(/(tcp|udp))?$")], ...] = ()
+    volumes: tuple[ImagePath, ...] = ()
+
+
+class ImageFile(Table):
+    """``images/<name>.toml``."""
+
+    schema_: Literal["hq.image/1"] = Field(alias="schema")
+    name: Name
+    role: Name = "image"
+    base: Literal["scratch"] = "scratch"
+    prefix: ImagePath
+    compression: Literal["gzip", "zstd", "none"] = "gzip"
+    platform: PlatformTable = PlatformTable()
+    config: ConfigTable = ConfigTable()
+    annotations: dict[str, str] = {}
+
+
+class OverlayFilesTable(Table):
+    """``[files]`` of an overlay: the folder of new files, and those it may overwrite."""
+
+    root: ProjectPath = "files"
+    replaces: tuple[ProjectPath, ...] = ()
+
+
+class OverlayPinTable(Table):
+    """``[pins."V"]`` of an overlay.
+
+    ``extra``: one more folder of files; ``series``: a quilt series in the folder ``patches``.
+    """
+
+    series: Text | None = None
+    extra: ProjectPath | None = None
+
+
+FactKind = Literal[
+    "literal-member",
+    "dict-entry",
+    "enum-member",
+    "assign",
+    "function-returns",
+    "name-in-function",
+    "call-in-function",
+]
+
+
+class FactCheck(Table):
+    """``[[facts.check]]``: one thing that must be so in one file of the built tree."""
+
+    fact: Text
+    what: Text
+    path: ProjectPath
+    kind: FactKind
+    pins: tuple[str, ...] = ()
+    target: str | None = None
+    value: str | None = None
+    key: str | None = None
+    equals: str | None = None
+    function: str | None = None
+    call: str | None = None
+    at_least: Annotated[int, Field(ge=1)] | None = None
+    forbid: tuple[str, ...] | None = None
+
+
+class FactsTable(Table):
+    """``[facts]``: names with values, and the checks that hold the tree to them."""
+
+    model_config = ConfigDict(extra="allow")
+    check: tuple[FactCheck, ...] = ()
+
+
+class OverlayFile(Table):
+    """``overlay.toml``."""
+
+    schema_: Literal["hq.overlay/1"] = Field(alias="schema")
+    name: Name
+    files: OverlayFilesTable = OverlayFilesTable()
+    patches: ProjectPath = "patches"
+    pins: dict[str, OverlayPinTable] = {}
+    facts: FactsTable = FactsTable()

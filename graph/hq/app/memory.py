@@ -1,0 +1,127 @@
+"""What the store remembers of a project between builds, one JSON file each.
+
+* ``spec@<pin>``: the checked declaration, with the digests of all files that it was read from.
+* ``touched``: for every patch content and options, the paths it touches.
+* ``records@<pin>``: a record for every node (``hq.provenance.record``), for ``plan`` and ``why``.
+
+All of it can be lost: then it is computed again. None of it enters a key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hq import __version__
+from hq.app.noop import project_folder
+from hq.model.digest import Digest
+from hq.model.project import (
+    Fact,
+    ImageSpec,
+    KnobsSpec,
+    LockedWheel,
+    OverlaySpec,
+    PinSpec,
+    SeriesItem,
+)
+
+SPEC_FORMAT = f"hq.spec/1 {__version__}"
+
+
+class Memory:
+    """The files of one project in the store."""
+
+    def __init__(self, store_root: str, project_root: str, write: Callable[[str, bytes], None]):
+        self._store_root = store_root
+        self._folder = project_folder(store_root, project_root)
+        self._write = write
+
+    def load(self, name: str) -> Any:
+        """The document called ``name``, or ``None`` when there is none or it is damaged."""
+        try:
+            with open(self._path(name), "rb") as file:
+                return json.loads(file.read())
+        except (OSError, ValueError):
+            return None
+
+    def save(self, name: str, document: object) -> None:
+        """Writes ``document`` whole, by rename."""
+        data = json.dumps(document, separators=(",", ":")).encode()
+        self._write(os.path.relpath(self._path(name), self._store_root), data)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name.replace("/", "%2F") + ".json")
+
+
+def spec_to_json(spec: PinSpec) -> object:
+    """The spec as JSON values; named tuples become arrays."""
+    return list(spec)
+
+
+def spec_from_json(value: Any) -> PinSpec:
+    """Reads ``spec_to_json``'s value. Raises ``TypeError``, ``ValueError`` or ``KeyError``."""
+    raw = PinSpec(*value)
+    wheel = LockedWheel(*raw.wheel)
+    return raw._replace(
+        wheel=wheel._replace(sha256=Digest.parse(wheel.sha256)),
+        series=_items(raw.series),
+        knobs=None if raw.knobs is None else KnobsSpec(*raw.knobs),
+        overlays=tuple(_overlay(overlay) for overlay in raw.overlays),
+        images=tuple(_image(image) for image in raw.images),
+    )
+
+
+def _items(rows: Any) -> tuple[SeriesItem, ...]:
+    return tuple(SeriesItem(*row) for row in rows)
+
+
+def _overlay(row: Any) -> OverlaySpec:
+    overlay = OverlaySpec(*row)
+    return overlay._replace(
+        replaces=tuple(overlay.replaces),
+        patches=_items(overlay.patches),
+        facts=tuple(Fact(*fact) for fact in overlay.facts),
+    )
+
+
+def _image(row: Any) -> ImageSpec:
+    image = ImageSpec(*row)
+    return image._replace(
+        entrypoint=tuple(image.entrypoint),
+        cmd=tuple(image.cmd),
+        ports=tuple(image.ports),
+        volumes=tuple(image.volumes),
+    )
+
+
+def remembered_spec(
+    document: Any, digest_of: Callable[[str], str], names: Callable[[str], list[str]], epoch: int
+) -> PinSpec | None:
+    """The spec in ``document`` if every file and folder it was read from is the same today."""
+    try:
+        if document["format"] != SPEC_FORMAT or document["epoch"] != epoch:
+            return None
+        for folder, listed in document["folders"].items():
+            if names(folder) != listed:
+                return None
+        for path, digest in document["files"].items():
+            if digest_of(path) != digest:
+                return None
+        return spec_from_json(document["spec"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def spec_document(
+    spec: PinSpec, files: Mapping[str, str], folders: Mapping[str, list[str]], epoch: int
+) -> object:
+    """What ``remembered_spec`` reads."""
+    return {
+        "format": SPEC_FORMAT,
+        "epoch": epoch,
+        "files": dict(files),
+        "folders": dict(folders),
+        "spec": spec_to_json(spec),
+    }

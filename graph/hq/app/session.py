@@ -1,0 +1,171 @@
+"""One run of hq on one project: its store, its files, its declaration, its graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Self
+
+from hq.app.memory import Memory, remembered_spec, spec_document
+from hq.app.sources import ProjectSources
+from hq.model.digest import BlobRef
+from hq.model.errors import UsageError
+from hq.model.ports import BlobStore
+from hq.model.project import LockedWheel, PinSpec, SeriesItem
+from hq.patchwork.parse import parse_patch
+from hq.patchwork.target import touched_paths
+from hq.plan.build import item_key, pin_graph
+from hq.plan.node import Graph
+from hq.store.disk import DiskStore
+from hq.store.stat import StatCache
+from hq.wheels.index import WheelIndex
+
+Warn = Callable[[str], None]
+Progress = Callable[[int, int], None]
+
+
+class Settings(NamedTuple):
+    """What the command line and the environment decide. Paths are absolute."""
+
+    root: str
+    store: str
+    output: str
+    epoch: int = 0
+    offline: bool = False
+    jobs: int = 1
+
+
+class Session:
+    """Opens the store; use as a context manager."""
+
+    def __init__(self, settings: Settings, warn: Warn) -> None:
+        self.settings = settings
+        self.warn = warn
+        self.disk = DiskStore(settings.store, warn=warn)
+        self.stats = StatCache(self.disk, settings.root)
+        self.sources = ProjectSources(settings.root, self.stats)
+        self.memory = Memory(settings.store, settings.root, self.disk.write_file)
+        self._indexes: dict[BlobRef, WheelIndex] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stats.save()
+        self.disk.close()
+
+    def spec(self, pin: str) -> PinSpec:
+        """The declaration of ``pin`` (the default one if empty), remembered or read anew."""
+        epoch = self.settings.epoch
+        name = f"spec@{pin}"
+        spec = remembered_spec(
+            self.memory.load(name), self._digest_or_none, self.sources.names, epoch
+        )
+        if spec is not None:
+            return spec
+        from hq.app.config import load
+
+        files = _Recorder(self.sources)
+        spec = load(files, pin, epoch)
+        digests = {path: self.sources.ref(path).digest for path in sorted(files.files)}
+        self.memory.save(name, spec_document(spec, digests, files.folders, epoch))
+        return spec
+
+    def _digest_or_none(self, path: str) -> str:
+        try:
+            return self.sources.ref(path).digest
+        except UsageError:
+            return ""
+
+    def graph(self, spec: PinSpec) -> Graph:
+        """The graph of a declaration."""
+        items = [*spec.series, *(item for overlay in spec.overlays for item in overlay.patches)]
+        return pin_graph(spec, self._touched(items))
+
+    def _touched(self, items: list[SeriesItem]) -> Mapping[str, tuple[str, ...]]:
+        known = self.memory.load("touched")
+        known = known if isinstance(known, dict) else {}
+        current: dict[str, list[str]] = {}
+        touched: dict[str, tuple[str, ...]] = {}
+        for item in items:
+            key = f"{self.sources.ref(item.file).digest} -p{item.strip} {item.reverse}"
+            paths = known.get(key) or self._parse_touched(item)
+            current[key] = list(paths)
+            touched[item_key(item)] = tuple(paths)
+        if any(key not in known for key in current):
+            self.memory.save("touched", known | current)
+        return touched
+
+    def _parse_touched(self, item: SeriesItem) -> tuple[str, ...]:
+        patch = parse_patch(self.sources.read(item.file), item.file)
+        return touched_paths(patch, item.strip, item.reverse)
+
+    # hq.execute.context.Machine
+
+    @property
+    def store(self) -> BlobStore:
+        """The blob store."""
+        return self.disk
+
+    def fetch(self, wheel: LockedWheel, progress: Progress) -> BlobRef:
+        """A locked wheel, from the store or the network."""
+        ref = BlobRef(wheel.sha256, wheel.size)
+        if not self.disk.has(ref):
+            from hq.transfer.fetch import fetch_wheel
+
+            fetch_wheel(self.disk, wheel, progress, offline=self.settings.offline)
+        return ref
+
+    def index(self, ref: BlobRef) -> WheelIndex:
+        """A wheel's index, decoded once."""
+        index = self._indexes.get(ref)
+        if index is None:
+            index = self._indexes[ref] = WheelIndex.decode(self.disk.read(ref))
+        return index
+
+
+class _Recorder:
+    """Notes what the loading of a declaration reads."""
+
+    def __init__(self, sources: ProjectSources) -> None:
+        self._sources = sources
+        self.files: set[str] = set()
+        self.folders: dict[str, list[str]] = {}
+
+    def read(self, path: str) -> bytes:
+        """A file's content."""
+        data = self._sources.read(path)
+        self.files.add(path)
+        return data
+
+    def names(self, folder: str) -> list[str]:
+        """The files beneath a folder."""
+        found = self._sources.names(folder)
+        self.folders[folder] = found
+        return found
+
+
+def settings_from(
+    root: str, *, store: str, output: str, offline: bool, jobs: int, environment: Mapping[str, str]
+) -> Settings:
+    """Settings with every default filled in. Raises ``UsageError``."""
+    return Settings(
+        root=root,
+        store=store,
+        output=output or os.path.join(root, "dist"),
+        epoch=_epoch(environment.get("SOURCE_DATE_EPOCH", "")),
+        offline=offline,
+        jobs=jobs or os.cpu_count() or 1,
+    )
+
+
+def _epoch(text: str) -> int:
+    if not text:
+        return 0
+    # The tar format's eleven octal digits end in the year 2242.
+    if text.isascii() and text.isdigit() and int(text) < 8**11:
+        return int(text)
+    raise UsageError(
+        f"SOURCE_DATE_EPOCH: expected seconds since 1970 as decimal digits, found {text!r}",
+        hint="unset it for the default, 0",
+    )

@@ -1,0 +1,91 @@
+"""The project's own files: read, hashed, and remembered by their status.
+
+A file is hashed once per content: its status (device, inode, mode, size, times) is kept with its
+digest, and while the status is the same the digest is taken from there (``hq.store.stat``). What a
+build looked at is kept too, for the fast path (``hq.app.noop``).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from hq.model.digest import BlobRef, Digest
+from hq.model.errors import BuildError, Location, UsageError
+from hq.store.stat import StatCache
+
+MAX_SOURCE_BYTES = 256 << 20
+
+
+class Seen(NamedTuple):
+    """One file that was looked at: its status before it was read, and its content's name."""
+
+    status: os.stat_result
+    ref: BlobRef
+
+
+class ProjectSources:
+    """Implements ``hq.execute.context.Sources`` and ``hq.app.config.Files``."""
+
+    def __init__(self, root: str, cache: StatCache) -> None:
+        self.root = root
+        self.seen: dict[str, Seen] = {}
+        self.folders: dict[str, list[str]] = {}
+        self._cache = cache
+
+    def absolute(self, path: str) -> str:
+        """The path on this machine."""
+        return os.path.join(self.root, path)
+
+    def ref(self, path: str) -> BlobRef:
+        """The digest and size of a file. Raises ``UsageError`` when it cannot be read."""
+        seen = self.seen.get(path)
+        if seen is None:
+            seen = self.seen[path] = self._look(path)
+        return seen.ref
+
+    def _look(self, path: str) -> Seen:
+        try:
+            state = self._cache.digest_file(path)
+            return Seen(state.status, state.ref)
+        except OSError as error:
+            raise _unreadable(path, error) from None
+
+    def read(self, path: str) -> bytes:
+        """The content. Raises ``FileNotFoundError``, and ``BuildError`` if it changed meanwhile."""
+        with open(self.absolute(path), "rb") as file:
+            data = file.read(MAX_SOURCE_BYTES + 1)
+        if len(data) > MAX_SOURCE_BYTES:
+            raise UsageError(
+                f"{path} is larger than {MAX_SOURCE_BYTES} bytes", where=Location(path)
+            )
+        if self.ref(path).digest != Digest.of(data):
+            raise BuildError(
+                f"{path} changed while the build was reading it",
+                where=Location(path),
+                hint="run the build again",
+            )
+        return data
+
+    def names(self, folder: str) -> list[str]:
+        """Every file beneath ``folder``, by path from it, sorted; hidden ones are left out."""
+        base = self.absolute(folder)
+        found: list[str] = []
+        for place, folders, names in os.walk(base):
+            # Editors and quilt keep their own files (.pc, .swp, __pycache__) beside the sources.
+            folders[:] = sorted(name for name in folders if not _is_private(name))
+            self.folders[os.path.relpath(place, self.root)] = folders
+            inside = os.path.relpath(place, base)
+            start = "" if inside == "." else inside.replace(os.sep, "/") + "/"
+            found += [start + name for name in names if not _is_private(name)]
+        return sorted(found)
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__" or name.endswith("~")
+
+
+def _unreadable(path: str, error: OSError) -> UsageError:
+    if isinstance(error, FileNotFoundError):
+        return UsageError(f"there is no file {path}", where=Location(path))
+    return UsageError(f"{path} cannot be read: {error.strerror}", where=Location(path))
