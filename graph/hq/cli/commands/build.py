@@ -1,0 +1,107 @@
+"""``hq build``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+
+from hq.app import noop
+from hq.app.build import BuildReport, build, remember_noop, report_json
+from hq.app.session import Session, settings_from
+from hq.cli.main import Invocation, project_root
+from hq.cli.observer import BuildObserver
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    from hq.cli.options import add_build_options
+
+    add_build_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no table and no progress")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    """Runs the command."""
+    request = noop.Request()
+    request.pin = parsed.pin
+    request.store = parsed.store
+    request.output = parsed.output
+    request.offline = parsed.offline
+    request.as_json = parsed.json
+    request.quiet = parsed.quiet
+    request.jobs = parsed.jobs
+    return run_request(request, invocation)
+
+
+def run_request(request: noop.Request, invocation: Invocation) -> int:
+    """Builds, prints the answer, and remembers it for the fast path."""
+    console = invocation.console
+    console.quiet = request.quiet
+    settings = settings_from(
+        project_root(),
+        store=os.path.abspath(request.store) if request.store else noop.default_store(os.environ),
+        output=os.path.abspath(request.output) if request.output else "",
+        offline=request.offline,
+        jobs=request.jobs,
+        environment=os.environ,
+    )
+    observer = BuildObserver(console)
+    with Session(settings, console.warn) as session:
+        try:
+            report = build(session, request.pin, observer)
+        finally:
+            observer.close()
+        seconds = time.perf_counter() - invocation.started
+        if request.as_json:
+            console.print(_json(report_json(report, round(seconds, 3))))
+        elif not request.quiet:
+            console.print(_table(report, f"{seconds:.3f}"))
+        unchanged = report._replace(
+            outcomes={
+                name: outcome._replace(status="reused") for name, outcome in report.outcomes.items()
+            }
+        )
+        json_text = _json(report_json(unchanged, None)).replace(
+            '"seconds": null', f'"seconds": {noop.SECONDS}'
+        )
+        remember_noop(session, request, unchanged, _table(unchanged, noop.SECONDS), json_text)
+    return 0
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _table(report: BuildReport, seconds: str) -> str:
+    lines: list[str] = []
+    for image in report.images:
+        size = sum(int(str(layer["size"])) for layer in image.layers)
+        lines += [
+            f"{image.name} {image.pin} ({image.role})",
+            f"  image id  {image.image_id}",
+            f"  manifest  {image.manifest.digest}",
+            f"  layers    {len(image.layers)}, {_human(size)}",
+            f"  layout    {_shown(image.layout)}:{image.tag}",
+        ]
+    built, reused = len(report.names("built")), len(report.names("reused"))
+    total = len(report.outcomes)
+    lines.append(f"{total} nodes: {built} built, {reused} reused, in {seconds} s")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(path: str) -> str:
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def _human(size: int) -> str:
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.2f} GiB"

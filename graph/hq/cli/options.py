@@ -1,0 +1,56 @@
+"""Arguments that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from hq.app import noop
+from hq.app.session import Session, Settings, settings_from
+from hq.cli.main import Invocation, project_root
+
+
+def add_pin(parser: argparse.ArgumentParser) -> None:
+    """``--pin``."""
+    parser.add_argument("--pin", default="", metavar="V", help="the pin (default: build.toml's)")
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """``--store``."""
+    parser.add_argument(
+        "--store", default="", metavar="DIR", help="the store (default: HQ_STORE, or the cache)"
+    )
+
+
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    """What ``build`` and its relatives share."""
+    add_pin(parser)
+    add_store(parser)
+    parser.add_argument(
+        "--output", default="", metavar="DIR", help="where images go (default: dist/)"
+    )
+    parser.add_argument("--offline", action="store_true", help="use the store only")
+    parser.add_argument("-j", "--jobs", type=int, default=0, metavar="N", help="threads")
+
+
+def store_path(text: str) -> str:
+    """The store's folder."""
+    return os.path.abspath(text) if text else noop.default_store(os.environ)
+
+
+def settings(parsed: argparse.Namespace) -> Settings:
+    """The settings of a command with build options."""
+    output = getattr(parsed, "output", "")
+    return settings_from(
+        project_root(),
+        store=store_path(parsed.store),
+        output=os.path.abspath(output) if output else "",
+        offline=getattr(parsed, "offline", False),
+        jobs=getattr(parsed, "jobs", 0),
+        environment=os.environ,
+    )
+
+
+def session(parsed: argparse.Namespace, invocation: Invocation) -> Session:
+    """A session for a command with build options."""
+    return Session(settings(parsed), invocation.console.warn)
