@@ -360,12 +360,12 @@ class _Archive:
     def _check_tiling(self, headers: list[_Header], end: int) -> list[RawMember]:
         """Checks that the members fill the file up to ``end``, and finds where their data is."""
         ordered = sorted(headers, key=lambda header: header.offset)
-        starts = [header.offset for header in ordered[1:]]
+        starts = [header.offset for header in ordered]
         starts.append(end)
         members: list[RawMember] = []
-        if (ordered[0].offset if ordered else end) != 0:
+        if starts[0] != 0:
             self._refuse("there are bytes before the first member of the zip archive")
-        for header, following in zip(ordered, starts, strict=True):
+        for header, following in zip(ordered, starts[1:], strict=True):
             data = self._data_offset(header)
             self._check_gap(header, data + header.csize, following)
             if not header.path.endswith("/"):

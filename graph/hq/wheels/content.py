@@ -220,7 +220,8 @@ class Contents:
         total = 0
         while not inflater.eof:
             raw = b""
-            if inflater.needs_input:
+            hungry = inflater.needs_input
+            if hungry:
                 raw = self._reader.pread(at, min(READ, end - at))
                 at += len(raw)
             try:
@@ -228,7 +229,9 @@ class Contents:
             except self._codec.error as error:
                 self.refuse(member, f"cannot be inflated: {error}")
             total += len(piece)
-            if total > member.size or not (piece or raw):
+            # A call may give nothing when the one before it ended just at its limit; nothing is
+            # left only when it was asked for input, had none, and gave nothing.
+            if total > member.size or (hungry and not raw and not piece):
                 break
             if piece:
                 yield piece
