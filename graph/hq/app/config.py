@@ -19,8 +19,9 @@ from hq.app.declaration import (
     ProjectFile,
 )
 from hq.app.facts import fact_problems, facts_of
-from hq.app.knobsfile import load_registry
+from hq.app.knobsfile import load_registry_with_places
 from hq.app.validate import Document, did_you_mean, load_document
+from hq.knobs.registry import to_values
 from hq.model.digest import Digest
 from hq.model.errors import HqError, Location, Problem, UsageError, problems_error
 from hq.model.project import (
@@ -32,7 +33,6 @@ from hq.model.project import (
     SeriesItem,
 )
 from hq.patchwork.series import Entry, missing_problems, orphan_problems, parse_series
-from hq.rules.envs import to_values
 from hq.wheels.filename import normalize_project, parse_filename, same_version
 
 T = TypeVar("T")
@@ -142,15 +142,18 @@ class _Loader:
         self._pin = pin
         self._epoch = epoch
         self._problems = Problems()
+        self._known_owners: set[str] = set()
 
     def load(self) -> PinSpec:
         attempt = self._problems.attempt
         pin = self._declared.pins[self._pin]
         wheel = attempt(lambda: self._wheel(pin.lock))
         series = attempt(self._series)
-        knobs = attempt(self._knobs)
         overlays = [attempt(partial(self._overlay, path)) for path in self._declared.overlays]
         images = attempt(self._images)
+        present = {f"overlay:{overlay.name}" for overlay in overlays if overlay is not None}
+        present.update(f"patch:{item.stem}" for item in series or ())
+        knobs = attempt(partial(self._knobs, present))
         self._problems.raise_any()
         assert wheel is not None and series is not None and images is not None
         return PinSpec(
@@ -221,9 +224,11 @@ class _Loader:
         for pin, table in sorted(self._declared.pins.items()):
             named_by = self._at("pins", pin, "series")
             entries = problems.attempt(partial(self._entries, table.series, present, named_by))
-            named.update(entry.name for entry in entries or ())
+            items = _items(entries or (), folder)
+            named.update(item.name for item in items)
+            self._known_owners.update(f"patch:{item.stem}" for item in items)
             if pin == self._pin and entries is not None:
-                found = _items(entries, folder)
+                found = items
         problems.raise_any()
         self._raise(folder, orphan_problems(named, present, folder))
         return found
@@ -234,13 +239,27 @@ class _Loader:
         self._raise(path, missing_problems(entries, present, path))
         return entries
 
-    def _knobs(self) -> KnobsSpec | None:
+    def _knobs(self, present: set[str]) -> KnobsSpec | None:
+        """The knobs whose owners are ``present`` in this pin's build."""
         table = self._declared.knobs
         if table is None:
             return None
         data = self._read(table.registry, self._at("knobs", "registry"), "knobs.registry")
-        registry = load_registry(table.registry, data)
-        return KnobsSpec(target=table.target, registry=to_values(registry))
+        loaded = load_registry_with_places(table.registry, data)
+        known = present | self._known_owners
+        self._raise(
+            table.registry,
+            [
+                Problem(
+                    loaded.declared_at[knob.name],
+                    f"{knob.name} is owned by {knob.owner}, which no pin has",
+                    did_you_mean(knob.owner, sorted(known)),
+                )
+                for knob in loaded.registry.knobs
+                if knob.owner not in known
+            ],
+        )
+        return KnobsSpec(table.target, to_values(loaded.registry.owned_by(present)))
 
     def _overlay(self, path: str) -> OverlaySpec:
         number = self._declared.overlays.index(path)
