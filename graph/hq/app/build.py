@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hq import __version__
 from hq.app import noop
-from hq.app.causes import causes_of
+from hq.app.causes import causes_of, stored
 from hq.app.session import Session
 from hq.execute.walk import Observer, Outcome, Walk
 from hq.model.action import Json
@@ -107,7 +107,7 @@ class Records:
                 for name, digest in outcome.inputs.items()
             ],
             result=outcome.result,
-            causes=causes_of(outcome, self._session.disk),
+            causes=causes_of(outcome, stored(self._session.disk)),
             warnings=outcome.warnings,
             tool=TOOL,
         )

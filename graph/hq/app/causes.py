@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hq.execute.walk import Outcome
 from hq.model.digest import BlobRef, Digest
@@ -12,6 +12,9 @@ from hq.plan.reasons import Reason
 from hq.provenance.record import Cause
 from hq.store.disk import DiskStore
 
+Contents = Callable[[Digest], bytes | None]
+"""Looks content up by name; ``None`` for what is not at hand."""
+
 _WORDS = {
     reasons.FIRST: "it was never built for this project",
     reasons.LOST: "its result is no longer in the store",
@@ -20,21 +23,21 @@ _WORDS = {
 _MAX_TEXT = 4 << 20
 
 
-def causes_of(outcome: Outcome, disk: DiskStore) -> list[Cause]:
+def causes_of(outcome: Outcome, contents: Contents) -> list[Cause]:
     """Why the node ran; for a reused result that this project had no record of, that."""
     if outcome.status == "reused":
         return [Cause("its result was already in the store")]
-    return [_cause(reason, disk) for reason in outcome.reasons]
+    return [_cause(reason, contents) for reason in outcome.reasons]
 
 
-def _cause(reason: Reason, disk: DiskStore) -> Cause:
+def _cause(reason: Reason, contents: Contents) -> Cause:
     match reason.cause:
         case reasons.VERSION:
             return Cause(f"its kind's version changed from {reason.old} to {reason.new}")
         case reasons.PARAMETER:
             return Cause(f"{reason.subject} changed from {reason.old} to {reason.new}")
         case reasons.INPUT:
-            details = tuple(changed_lines(disk, reason.old, reason.new))
+            details = tuple(changed_lines(contents, reason.old, reason.new))
             return Cause(f"{reason.subject} changed", details)
         case reasons.INPUT_NEW:
             return Cause(f"{reason.subject} is a new input")
@@ -44,9 +47,9 @@ def _cause(reason: Reason, disk: DiskStore) -> Cause:
             return Cause(_WORDS[other])
 
 
-def changed_lines(disk: DiskStore, old: str, new: str) -> Iterator[str]:
+def changed_lines(contents: Contents, old: str, new: str) -> Iterator[str]:
     """The first lines that differ between two contents, if the store has both as text."""
-    before, after = _content(disk, old), _content(disk, new)
+    before, after = _text(contents, old), _text(contents, new)
     if before is None or after is None or before == after:
         return
     left, right = before.splitlines(), after.splitlines()
@@ -69,14 +72,26 @@ def _some(lines: list[str], mark: str, limit: int = 3) -> Iterator[str]:
         yield f"{mark}… {len(lines) - limit} more"
 
 
-def _content(disk: DiskStore, digest: str) -> str | None:
+def _text(contents: Contents, digest: str) -> str | None:
     # The digest of a file's state carries its kind before it: "f:sha256:…".
     name = digest[digest.find("sha256:") :] if "sha256:" in digest else ""
     try:
-        parsed = Digest.parse(name)
-        size = disk.size_of(parsed)
+        data = contents(Digest.parse(name))
+        return None if data is None else data.decode("utf-8")
+    except ValueError:
+        return None
+
+
+def stored(disk: DiskStore) -> Contents:
+    """The contents that a store has, up to a size worth showing."""
+
+    def read(digest: Digest) -> bytes | None:
+        size = disk.size_of(digest)
         if size is None or size > _MAX_TEXT:
             return None
-        return disk.read(BlobRef(parsed, size)).decode("utf-8")
-    except (ValueError, BlobMissing):
-        return None
+        try:
+            return disk.read(BlobRef(digest, size))
+        except BlobMissing:
+            return None
+
+    return read

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hq.app.build import Records
-from hq.app.causes import causes_of
+from hq.app.causes import Contents, causes_of, stored
 from hq.app.session import Session
 from hq.execute.speculate import Forecast, Quiet
 from hq.execute.walk import Outcome
+from hq.model.digest import Digest
 from hq.model.errors import HqError, UsageError
 from hq.plan.node import Graph
 from hq.provenance.record import Cause
@@ -44,11 +45,26 @@ def plan(session: Session, pin: str) -> Plan:
     records = Records(session, spec.pin)
     forecast = Forecast(graph, session, session.disk.actions, RULES, records.before, Quiet())
     outcomes = forecast.run()
-    rows = tuple(_row(outcome, outcomes, session) for outcome in outcomes.values())
+    contents = _contents(session, forecast)
+    rows = tuple(_row(outcome, outcomes, contents) for outcome in outcomes.values())
     return Plan(spec.pin, rows, forecast.failure)
 
 
-def _row(outcome: Outcome, outcomes: Mapping[str, Outcome], session: Session) -> Row:
+def _contents(session: Session, forecast: Forecast) -> Contents:
+    """What the store has, and what the project and the forecast made since."""
+    from_disk = stored(session.disk)
+    sources = {seen.ref.digest: path for path, seen in session.sources.seen.items()}
+
+    def read(digest: Digest) -> bytes | None:
+        if digest in sources:
+            return session.sources.read(sources[digest])
+        found = forecast.content(digest)
+        return from_disk(digest) if found is None else found
+
+    return read
+
+
+def _row(outcome: Outcome, outcomes: Mapping[str, Outcome], contents: Contents) -> Row:
     action = _ACTIONS[outcome.status]
     if outcome.status == "reused":
         return Row(outcome.node.name, action, ())
@@ -57,7 +73,7 @@ def _row(outcome: Outcome, outcomes: Mapping[str, Outcome], session: Session) ->
             {name for name in outcome.node.depends_on() if outcomes[name].result is None}
         )
         return Row(outcome.node.name, action, (Cause(f"it waits for {', '.join(waits)}"),))
-    causes = tuple(causes_of(outcome, session.disk))
+    causes = tuple(causes_of(outcome, contents))
     return Row(outcome.node.name, action, causes)
 
 

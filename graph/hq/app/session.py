@@ -116,6 +116,12 @@ class Session:
             fetch_wheel(self.disk, wheel, progress, offline=self.settings.offline)
         return ref
 
+    def supply(self, pin: str, path: str) -> None:
+        """Takes the pin's wheel from a file that the user has. Raises ``BuildError``."""
+        from hq.transfer.fetch import import_file
+
+        import_file(self.disk, path, self.spec(pin).wheel)
+
     def index(self, ref: BlobRef) -> WheelIndex:
         """A wheel's index, decoded once."""
         index = self._indexes.get(ref)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from hq.execute.context import Machine, Sources
 from hq.execute.walk import Observer, Outcome, Walk
 from hq.model.action import ActionResult
-from hq.model.digest import ActionKey, BlobRef
+from hq.model.digest import ActionKey, BlobRef, Digest
 from hq.model.errors import HqError
 from hq.model.ports import ActionCache, BlobMissing, BlobStore, BlobWriter, RandomAccess
 from hq.model.project import LockedWheel
@@ -80,6 +80,10 @@ class ForgetfulStore:
         self._blobs[ref] = data
         return ref
 
+    def find(self, digest: Digest) -> bytes | None:
+        """Content that was written here, by its digest alone."""
+        return next((data for ref, data in self._blobs.items() if ref.digest == digest), None)
+
     @contextmanager
     def create(self) -> Iterator[BlobWriter]:
         """A blob in memory, in parts."""
@@ -104,7 +108,8 @@ class _ForgetfulCache:
 class _ForgetfulMachine:
     def __init__(self, inner: Machine) -> None:
         self._inner = inner
-        self.store: BlobStore = ForgetfulStore(inner.store)
+        self.written = ForgetfulStore(inner.store)
+        self.store: BlobStore = self.written
         self._indexes: dict[BlobRef, WheelIndex] = {}
 
     @property
@@ -151,9 +156,14 @@ class Forecast(Walk):
         before: Callable[[str], Before | None],
         observer: Observer,
     ) -> None:
-        forgetful: Machine = _ForgetfulMachine(machine)
+        forgetful = _ForgetfulMachine(machine)
         super().__init__(graph, forgetful, _ForgetfulCache(cache), rules, before, observer)
+        self._written = forgetful.written
         self.failure: HqError | None = None
+
+    def content(self, digest: Digest) -> bytes | None:
+        """Something that a node of this forecast made."""
+        return self._written.find(digest)
 
     def run(self) -> dict[str, Outcome]:
         """The outcomes by node. A node that fails, and all that need it, are ``unknown``."""

@@ -8,9 +8,9 @@ from typing import cast
 from hq.knobs.reads import facts
 from hq.model.action import Json
 from hq.model.digest import BlobRef
-from hq.model.errors import BuildError, Location
 from hq.model.tree import Entry, Kind, make_delta
 from hq.patchwork.apply import File, PatchOutcome, apply_patch
+from hq.patchwork.explain import failure
 from hq.patchwork.parse import parse_patch
 from hq.rules.context import Context, Made
 
@@ -53,9 +53,9 @@ class Tree:
         name = self._context.source(source).path
         patch = parse_patch(self._context.source_bytes(source), name)
         outcome = apply_patch(patch, self.read, strip, reverse)
-        if outcome.outcome != "applied":
-            where = Location(name, outcome.line)
-            raise BuildError(outcome.reason, where=where, hint=outcome.hint)
+        error = failure(outcome, name)
+        if error is not None:
+            raise error
         self._now |= outcome.changes
         return outcome
 

@@ -20,6 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     add_build_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--wheel", default="", metavar="FILE", help="take the pin's wheel from this file"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no table and no progress")
     parser.set_defaults(run=run)
 
@@ -34,10 +37,10 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     request.as_json = parsed.json
     request.quiet = parsed.quiet
     request.jobs = parsed.jobs
-    return run_request(request, invocation)
+    return run_request(request, invocation, wheel=parsed.wheel)
 
 
-def run_request(request: noop.Request, invocation: Invocation) -> int:
+def run_request(request: noop.Request, invocation: Invocation, *, wheel: str = "") -> int:
     """Builds, prints the answer, and remembers it for the fast path."""
     console = invocation.console
     console.quiet = request.quiet
@@ -51,6 +54,8 @@ def run_request(request: noop.Request, invocation: Invocation) -> int:
     )
     observer = BuildObserver(console)
     with Session(settings, console.warn) as session:
+        if wheel:
+            session.supply(request.pin, wheel)
         try:
             report = build(session, request.pin, observer)
         finally:
