@@ -115,13 +115,14 @@ def read_project(files: Files) -> Project:
     return Project(declared, document)
 
 
-def load(files: Files, pin: str, epoch: int) -> PinSpec:
-    """Everything that ``pin`` (the default one if empty) is made of.
-
-    ``epoch``: seconds, the time stamp of every file of a layer. Raises ``UsageError``.
-    """
-    project = read_project(files)
+def series_of(project: Project, pin: str) -> tuple[str, str]:
+    """The series file and the folder of patches of ``pin``. Raises ``UsageError``."""
     pin = pin or project.default_pin
+    _check_pin(project, pin)
+    return project.declared.pins[pin].series, project.declared.patches.directory
+
+
+def _check_pin(project: Project, pin: str) -> None:
     if pin not in project.declared.pins:
         raise UsageError(
             f"there is no pin {pin!r} in build.toml",
@@ -129,6 +130,16 @@ def load(files: Files, pin: str, epoch: int) -> PinSpec:
             details=[f"declared: {', '.join(sorted(project.declared.pins))}"],
             hint="name one of these, or add a [pins] table and a lock for it",
         )
+
+
+def load(files: Files, pin: str, epoch: int) -> PinSpec:
+    """Everything that ``pin`` (the default one if empty) is made of.
+
+    ``epoch``: seconds, the time stamp of every file of a layer. Raises ``UsageError``.
+    """
+    project = read_project(files)
+    pin = pin or project.default_pin
+    _check_pin(project, pin)
     return _Loader(files, project, pin, epoch).load()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from hq.app.folder import files_beneath
 from hq.model.digest import BlobRef, Digest
 from hq.model.errors import BuildError, Location, UsageError
 from hq.store.stat import StatCache
@@ -30,7 +31,7 @@ class ProjectSources:
     def __init__(self, root: str, cache: StatCache) -> None:
         self.root = root
         self.seen: dict[str, Seen] = {}
-        self.folders: dict[str, list[str]] = {}
+        self.folders: set[str] = set()
         self._cache = cache
 
     def absolute(self, path: str) -> str:
@@ -69,20 +70,20 @@ class ProjectSources:
 
     def names(self, folder: str) -> list[str]:
         """Every file beneath ``folder``, by path from it, sorted; hidden ones are left out."""
-        base = self.absolute(folder)
-        found: list[str] = []
-        for place, folders, names in os.walk(base):
-            # Editors and quilt keep their own files (.pc, .swp, __pycache__) beside the sources.
-            folders[:] = sorted(name for name in folders if not _is_private(name))
-            self.folders[os.path.relpath(place, self.root)] = folders
-            inside = os.path.relpath(place, base)
-            start = "" if inside == "." else inside.replace(os.sep, "/") + "/"
-            found += [start + name for name in names if not _is_private(name)]
-        return sorted(found)
+        found = files_beneath(self.absolute(folder))
+        self.folders.update(_folders(folder, found))
+        return found
 
 
-def _is_private(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__" or name.endswith("~")
+def _folders(base: str, files: list[str]) -> set[str]:
+    """``base`` and every folder beneath it that holds one of ``files``, at any depth."""
+    found = {base}
+    for file in files:
+        place = os.path.dirname(file)
+        while place:
+            found.add(f"{base}/{place}")
+            place = os.path.dirname(place)
+    return found
 
 
 def _unreadable(path: str, error: OSError) -> UsageError:

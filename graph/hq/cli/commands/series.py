@@ -1,0 +1,114 @@
+"""``hq series``: check, apply, lint, table. Works on any tree and any quilt series."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+from hq.app import series
+from hq.cli.main import Invocation, project_root
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    check = _action(actions, "check", "say where every hunk would land; changes nothing")
+    _placing(check)
+    check.set_defaults(run=_check)
+    apply = _action(actions, "apply", "write the tree with the series applied into a new folder")
+    _placing(apply)
+    apply.add_argument("--into", required=True, metavar="DIR", help="the new folder")
+    apply.set_defaults(run=_apply)
+    lint = _action(actions, "lint", "check the header fields of every patch")
+    _named(lint, required=False)
+    lint.set_defaults(run=_lint)
+    table = _action(actions, "table", "list the patches with what their headers say")
+    _named(table, required=False)
+    table.set_defaults(run=_table)
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    return actions.add_parser(name, help=text, description=text.capitalize() + ".")
+
+
+def _named(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    shown = "" if required else " (default: the project's, for --pin)"
+    parser.add_argument(
+        "--series", required=required, metavar="FILE", help=f"the series file{shown}"
+    )
+    parser.add_argument(
+        "--patches", metavar="DIR", help="the folder of the patches (default: the series file's)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    if not required:
+        parser.add_argument(
+            "--pin", default="", metavar="V", help="the pin (default: build.toml's)"
+        )
+
+
+def _placing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tree", required=True, metavar="DIR", help="the tree to patch")
+    _named(parser, required=True)
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="leave out a patch that does not apply, and try the next one",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="reject a hunk that lies outside the function that its heading names",
+    )
+
+
+def _print(parsed: argparse.Namespace, invocation: Invocation, result: series.Result) -> int:
+    invocation.console.print(json.dumps(result.document) if parsed.json else result.text)
+    return result.exit_code
+
+
+def _check(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    result = series.run_check(
+        parsed.tree,
+        parsed.series,
+        parsed.patches,
+        keep_going=parsed.keep_going,
+        strict=parsed.strict,
+        json=parsed.json,
+    )
+    return _print(parsed, invocation, result)
+
+
+def _apply(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    result = series.run_apply(
+        parsed.tree,
+        parsed.series,
+        parsed.into,
+        parsed.patches,
+        keep_going=parsed.keep_going,
+        strict=parsed.strict,
+    )
+    return _print(parsed, invocation, result)
+
+
+def _series_of(parsed: argparse.Namespace) -> tuple[str, str | None]:
+    """The series named on the command line, or the project's."""
+    if parsed.series is not None:
+        return parsed.series, parsed.patches
+    from hq.app.config import read_project, series_of
+    from hq.app.folder import ProjectFolder
+
+    root = project_root()
+    project = read_project(ProjectFolder(root))
+    file, folder = series_of(project, parsed.pin)
+    return os.path.relpath(os.path.join(root, file)), os.path.relpath(os.path.join(root, folder))
+
+
+def _lint(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    return _print(parsed, invocation, series.run_lint(*_series_of(parsed)))
+
+
+def _table(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    return _print(parsed, invocation, series.run_table(*_series_of(parsed)))
