@@ -13,6 +13,7 @@ from typing import Any
 
 from helpers.wheelmaker import build_zip, wheel_items
 from hq.model.digest import Digest
+from hq.store.disk import DiskStore
 from knobs.envsfiles import SMALL
 
 SOURCE = Path(__file__).resolve().parent.parent.parent / "graph"
@@ -58,6 +59,7 @@ class SampleProject:
         self.links = folder / "links"
         for made in (self.root, self.links):
             made.mkdir(parents=True)
+        self.first: dict[str, Any] = {}
         self.texts = {path: data.decode("latin-1") for path, data in files.items()}
         self.wheel(files)
         self._declare()
@@ -72,6 +74,16 @@ class SampleProject:
         """A file of the project."""
         return (self.root / path).read_text()
 
+    def replace(self, path: str, old: str, new: str) -> None:
+        """Replaces ``old``, which stands there once, in a file of the project."""
+        text = self.read(path)
+        assert text.count(old) == 1, (old, text)
+        self.write(path, text.replace(old, new))
+
+    def layout(self, image: str = "demo", pin: str = "1.0") -> Path:
+        """The folder of an image."""
+        return self.root / "dist" / f"{image}-{pin}"
+
     def wheel(self, files: Mapping[str, bytes], **options: Any) -> Path:
         """Makes the wheel, puts it where pip looks, and locks it."""
         data = build_zip(wheel_items(files, project="demo", version="1.0", **options))
@@ -79,6 +91,11 @@ class SampleProject:
         path.write_bytes(data)
         self.lock(path.name, data)
         return path
+
+    def supply(self) -> None:
+        """Puts the locked wheel into the store, which spares a test the time pip takes."""
+        with DiskStore(str(self.store)) as store:
+            store.put((self.links / "demo-1.0-py3-none-any.whl").read_bytes())
 
     def lock(self, name: str, data: bytes, pin: str = "1.0") -> None:
         """Locks ``data`` as the wheel of the pin."""
