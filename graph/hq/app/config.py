@@ -162,6 +162,9 @@ class _Loader:
         series = attempt(self._series)
         overlays = [attempt(partial(self._overlay, path)) for path in self._declared.overlays]
         images = attempt(self._images)
+        if series is None or None in overlays:
+            # Who owns a knob cannot be judged, and would only repeat what is wrong already.
+            self._problems.raise_any()
         present = {f"overlay:{overlay.name}" for overlay in overlays if overlay is not None}
         present.update(f"patch:{item.stem}" for item in series or ())
         knobs = attempt(partial(self._knobs, present))

@@ -18,8 +18,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # Known to type checkers by its name; importing typing itself would take half of the time.
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Final
 
 FORMAT: Final = "hq.noop/2"
 SECONDS: Final = "@SECONDS@"
@@ -86,7 +90,7 @@ def find_root(start: str) -> str | None:
         folder = above
 
 
-def default_store(environment: os._Environ[str] | dict[str, str]) -> str:
+def default_store(environment: Mapping[str, str]) -> str:
     """``$HQ_STORE``, else ``hq`` in the user's cache folder (XDG base directory specification)."""
     named = environment.get("HQ_STORE")
     if named:

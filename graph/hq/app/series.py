@@ -80,12 +80,13 @@ class PatchFolder:
         """Reads the series. Raises ``UsageError`` with every mistake in it."""
         self.series = series
         self.folder = patches if patches is not None else os.path.dirname(series) or "."
+        text = _read_series(series)
         if not os.path.isdir(self.folder):
             raise UsageError(
                 "the folder of the patches is not there",
                 where=Location(self.folder), hint="give --patches DIR",
             )  # fmt: skip
-        self.entries = parse_series(_read_series(series), series)
+        self.entries = parse_series(text, series)
         problems = missing_problems(self.entries, self._present(), series)
         if problems:
             raise problems_error("the series names patches that are not there", problems)
