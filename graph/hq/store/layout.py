@@ -12,7 +12,9 @@ write removes them. Two writers of one directory wait for each other (``flock`` 
 
 A blob is a hard link where that works, else a reflink (``FICLONE``, ioctl_ficlone(2)), else a copy.
 A hard link shares its bytes with the store. They are read-only, and whoever writes to one all the
-same also moves the file's date, so that the store sees it and makes the blob again (``disk``).
+same also moves the file's date, so that the store sees it and makes the blob again (``disk``). The
+store may also drop such a blob when it verifies; the link then outlives it. So a link counts only
+while it is the store's own file. A copy bears another date, by which it is known.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from hq.store.disk import BLOB_TIME, DiskStore
 from hq.store.faults import disk_fault
 from hq.store.files import Temp, discard, make_dir, make_temp_file, move, read_file, replace_file
 
-_BLOB_TIME_NS = BLOB_TIME * 10**9
+_LINK_TIME_NS = BLOB_TIME * 10**9
+_COPY_TIME_NS = _LINK_TIME_NS + 10**9
 _FICLONE = 0x40049409
 _LINK_REFUSED = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -37,9 +40,9 @@ _LINK_REFUSED = frozenset(
 _PART = 1 << 20
 
 
-def missing(directory: str, refs: Iterable[BlobRef]) -> list[BlobRef]:
+def missing(store: DiskStore, directory: str, refs: Iterable[BlobRef]) -> list[BlobRef]:
     """Those of ``refs`` that the layout lacks, by stat alone. Never raises."""
-    return [ref for ref in refs if not _is_there(_blob_path(directory, ref), ref)]
+    return [ref for ref in refs if not _is_there(_blob_path(directory, ref), ref, store.path(ref))]
 
 
 def write_layout(
@@ -80,7 +83,7 @@ def _write(
     temporary = f"{directory}/.hq-tmp"
     _remove_all(temporary)  # of a killed writer: the lock says that no other one is at work
     try:
-        for ref in missing(directory, wanted):
+        for ref in missing(store, directory, wanted):
             _bring(store, ref, _blob_path(directory, ref), temporary)
         for name, data in (("oci-layout", marker), ("index.json", index)):
             if not _holds(f"{directory}/{name}", data):
@@ -118,7 +121,7 @@ def _copy(store: DiskStore, ref: BlobRef, target: str, temporary: str) -> None:
         with store.open(ref) as blob:
             _clone_or_copy(blob.fd, temp.fd, ref.size)
         os.fchmod(temp.fd, 0o444)
-        os.utime(temp.fd, ns=(_BLOB_TIME_NS, _BLOB_TIME_NS))
+        os.utime(temp.fd, ns=(_COPY_TIME_NS, _COPY_TIME_NS))
         os.fsync(temp.fd)
         move(temp.path, target)
     finally:
@@ -134,12 +137,16 @@ def _clone_or_copy(source: int, target: int, size: int) -> None:
             done += part
 
 
-def _is_there(path: str, ref: BlobRef) -> bool:
+def _is_there(path: str, ref: BlobRef, original: str) -> bool:
     try:
         found = os.stat(path, follow_symlinks=False)
+        if found.st_size != ref.size:
+            return False
+        if found.st_mtime_ns == _COPY_TIME_NS:
+            return True
+        return os.path.samestat(found, os.stat(original, follow_symlinks=False))
     except OSError:
         return False
-    return found.st_size == ref.size and found.st_mtime_ns == _BLOB_TIME_NS
 
 
 def _holds(path: str, data: bytes) -> bool:
