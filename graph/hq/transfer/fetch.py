@@ -248,7 +248,8 @@ def _described(wheel: LockedWheel) -> list[str]:
     return [
         f"file:   {wheel.file}",
         f"sha256: {wheel.sha256.hex}",
-        f"size:   {wheel.size} bytes ({human_size(wheel.size)})",
+        f"size:   {wheel.size} bytes"
+        + (f" ({human_size(wheel.size)})" if wheel.size > 999 else ""),
     ]
 
 
