@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from hq.patchwork.patch import Hunk
 
-_PYTHON = re.compile(rb"\s*(?:async\s+def|def|class)\s+\w")
+_PYTHON = re.compile(rb"\s*(?:async +def|def|class) +\w")
 _KEYWORD = re.compile(
     rb"\s*(?:[\w:<>,*&\[\]()]+\s+)*"
     rb"(?:function|func|fn|fun|sub|proc|struct|enum|union|interface|namespace|module|impl|trait|type)"
@@ -50,6 +50,8 @@ def _encloses(lines: Sequence[bytes], at: int, heading: bytes) -> bool:
     closed = None  # the least depth at which another definition began on the way up
     for index in range(min(at, len(lines)) - 1, -1, -1):
         line = lines[index]
+        if python and b"def " not in line and b"class " not in line:
+            continue  # cheap, and true of nearly every line
         bare = line.lstrip(b" \t")
         depth = len(line) - len(bare)
         if _is_heading(bare.rstrip(), heading):

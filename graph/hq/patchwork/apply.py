@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from hq.patchwork.names import show
@@ -32,6 +33,8 @@ from hq.patchwork.place import (
     place,
 )
 from hq.patchwork.target import Target, resolve
+
+_LANDS = attrgetter("lands")
 
 Outcome = Literal["applied", "already-applied", "rejected", "refused"]
 
@@ -90,14 +93,42 @@ class PatchOutcome(NamedTuple):
     changes: dict[str, File | None]
 
 
+class Lines:
+    """The lines of files met before, so that a series splits a file once, not once a patch."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[bytes, list[bytes]]] = {}
+
+    def of(self, path: str, data: bytes) -> list[bytes]:
+        """The lines of ``data``; not to be changed."""
+        known = self._known.get(path)
+        if known is None or known[0] is not data:
+            known = self._known[path] = (data, split_lines(data))
+        return known[1]
+
+    def learn(self, path: str, lines: list[bytes]) -> bytes:
+        """The content that ``lines`` make, remembered."""
+        data = b"".join(lines)
+        self._known[path] = (data, lines)
+        return data
+
+
 def apply_patch(
-    patch: Patch, read: Read, strip: int = 1, reverse: bool = False, strict: bool = False
+    patch: Patch,
+    read: Read,
+    strip: int = 1,
+    reverse: bool = False,
+    strict: bool = False,
+    lines: Lines | None = None,
 ) -> PatchOutcome:
     """Applies ``patch`` to the tree that ``read`` answers for.
 
     ``read(path)`` gives the file or ``None``; it must not follow symlinks. It is asked for the
     paths of ``touched_paths`` and for their parents. ``strict`` rejects a hunk that lies outside
-    the definition which its heading names. Nothing is raised for what a patch or tree holds.
+    the definition which its heading names. ``lines`` may be given to one patch after the other of
+    a series. Nothing is raised for what a patch or tree holds.
     """
     if patch.refusals:
         return _refused(patch, patch.refusals[0], ())
@@ -107,7 +138,7 @@ def apply_patch(
         if isinstance(target, Refusal):
             return _refused(patch, target, ())
         targets.append(target)
-    state = _State(read, patch.allows_repeat, targets)
+    state = _State(read, patch.allows_repeat, targets, lines or Lines())
     files = tuple(state.section(target) for target in targets)
     return _judge(patch, files, state, strict)
 
@@ -138,6 +169,8 @@ def _judge(
         return end("rejected", first.message, first.line, first.hint)
     for report in files:
         for placed in report.hunks:
+            if placed.lands and not placed.outside:
+                continue
             reason = _reject_reason(report, placed, state.allow_repeat, strict)
             if reason:
                 return end("rejected", reason, placed.hunk.line, "")
@@ -188,14 +221,14 @@ def listed(numbers: Sequence[int], most: int) -> str:
 class _State:
     """The tree as the sections so far have left it."""
 
-    __slots__ = ("_parents", "_seen", "_vacated", "allow_repeat", "now", "read")
+    __slots__ = ("_seen", "_vacated", "allow_repeat", "lines", "now", "read")
 
-    def __init__(self, read: Read, allow_repeat: bool, targets: list[Target]) -> None:
+    def __init__(self, read: Read, allow_repeat: bool, targets: list[Target], lines: Lines) -> None:
+        self.lines = lines
         self.read = read
         self.allow_repeat = allow_repeat
         self.now: dict[str, File | None] = {}
         self._seen: dict[str, File | None] = {}
-        self._parents: dict[str, Trouble | None] = {}
         self._vacated = {
             target.paths[0] for target in targets if target.dest and target.operation == "rename"
         }
@@ -314,7 +347,9 @@ class _State:
             if trouble is not None:
                 return FileReport(path, target.line, trouble=trouble)
         self.now[path] = made
-        return FileReport(path, target.line, tuple(Placed(h, Exact(1), 0) for h in target.hunks))
+        return FileReport(
+            path, target.line, tuple(Placed(h, Exact(1), 0, lands=True) for h in target.hunks)
+        )
 
     def _exists(self, target: Target, path: str, file: File, made: File) -> FileReport:
         hunks = target.hunks
@@ -362,7 +397,9 @@ class _State:
         if target.old_kind and target.old_kind != file.kind:
             return FileReport(path, target.line, trouble=_mode_trouble(target, path, file))
         self.now[path] = None
-        return FileReport(path, target.line, tuple(Placed(h, Exact(1), 0) for h in target.hunks))
+        return FileReport(
+            path, target.line, tuple(Placed(h, Exact(1), 0, lands=True) for h in target.hunks)
+        )
 
     def _move(self, target: Target, path: str) -> FileReport:
         """A rename or a copy, with or without an edit."""
@@ -461,9 +498,12 @@ class _State:
         """The hunks in the file; its new content when every one of them has its place."""
         if not target.hunks:
             return FileReport(path, target.line), file.data
-        image = Image(split_lines(file.data))
+        image = Image(self.lines.of(path, file.data))
         options = Options(lambda: is_blob(file.data, target.old_blob), self.allow_repeat)
         placed = tuple(place(image, target.hunks, options))
+        if all(map(_LANDS, placed)):
+            report = FileReport(path, target.line, placed, lines=image.lines)
+            return report, self.lines.learn(path, rebuild(image.lines, placed))
         already = [isinstance(p.placement, AlreadyApplied) for p in placed]
         report = FileReport(path, target.line, placed, already=all(already), lines=image.lines)
         unchecked = next((p for p in placed if p.unchecked), None)
@@ -481,7 +521,7 @@ class _State:
             p.lands or (there and self.allow_repeat)
             for p, there in zip(placed, already, strict=True)
         ):
-            return report, b"".join(rebuild(image.lines, placed))
+            return report, self.lines.learn(path, rebuild(image.lines, placed))
         return report, None
 
 

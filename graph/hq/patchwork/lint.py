@@ -1,9 +1,9 @@
 """What a patch's header must say, and the ledger of a series.
 
 The fields answer the questions that come up when a pin moves: what does this change (``Subject``),
-where is it from (``Origin``), is it on its way upstream (``Forwarded``, ``Applied-Upstream``), which
-tree was it cut against, and when may it go. DEP-3 defines the first group; ``Kind``, ``Cut-Against`` and
-``Retires-When`` are hq's.
+where is it from (``Origin``), is it on its way upstream (``Forwarded``, ``Applied-Upstream``),
+which tree was it cut against, and when may it go. DEP-3 defines the first group; ``Kind``,
+``Cut-Against`` and ``Retires-When`` are hq's.
 
 ==========  =============================================================================
 kind        a patch that

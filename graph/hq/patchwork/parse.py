@@ -14,27 +14,37 @@ apart or a second copy of it stands in the preamble, and the patch is refused. S
 formats, stubs of binary files, and a body that the counts of its header do not describe: each has
 been applied in part, or to the wrong place, without a word by one tool or another.
 
-The reader works on offsets, not on a list of lines, so that a well-formed hunk costs one regular
-expression and two list comprehensions. A hunk that this fast path cannot account for to the line
-is read again line by line, which is also where every complaint comes from.
+The reader works on offsets, not on a list of lines. The hunks of a file are taken all at once: one
+regular expression finds the run of them, and the first bytes of its lines, put side by side, give
+every hunk's counts and context by ``count`` and ``strip``. A hunk that this cannot account for
+to the line is read again line by line, which is also where every complaint comes from.
 """
 
 from __future__ import annotations
 
 import io
 import re
+from functools import partial
+from itertools import accumulate, compress, pairwise
+from operator import itemgetter
 
 from hq.patchwork.header import read_fields
 from hq.patchwork.names import decode, read_git_names, read_side, unquote
 from hq.patchwork.patch import GitHeader, Hunk, Patch, Refusal, RefusalCode, Section, Side
 
 MAX_BYTES = 64 << 20
-MAX_DIGITS = 15
 
 _CONTEXT, _ADDED, _REMOVED, _MARKER = 0x20, 0x2B, 0x2D, 0x5C
-_RANGE = rb"(\d+)(?:,(\d+))?"
+_RANGE = rb"(\d{1,15})(?:,(\d{1,15}))?"
 _HUNK_HEADER = re.compile(rb"@@ -" + _RANGE + rb" \+" + _RANGE + rb" @@([^\n]*)(?:\n|\Z)")
+_HUNK_HEADERS = re.compile(rb"^@@ -" + _RANGE + rb" \+" + _RANGE + rb" @@(.*)\n", re.MULTILINE)
 _HUNK_BODY = re.compile(rb"(?:[ +\-\\][^\n]*\n)*")
+_HUGE = re.compile(rb"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
+_FIRST_BYTE = itemgetter(0)
+_OLD_SIDE = bytes(byte in b" -" for byte in range(256))
+_NEW_SIDE = bytes(byte in b" +" for byte in range(256))
+_IS_HEAD = bytes(byte in b"@" for byte in range(256))
+_MAKE_HUNK = partial(tuple.__new__, Hunk)
 _MODE = re.compile(rb"[0-7]{5,6}$")
 _INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{5,6}))?$")
 _NORMAL = re.compile(rb"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?\n[<>] ")
@@ -407,14 +417,13 @@ class _Reader:
     def _hunks(self) -> tuple[Hunk, ...]:
         hunks: list[Hunk] = []
         while self.data.startswith(b"@@", self.at):
+            if self._run(hunks):
+                continue
             match = _HUNK_HEADER.match(self.data, self.at)
             if match is None:
                 if hunks and not self.data.startswith(b"@@ -", self.at):
                     break
-                self.refuse(
-                    "hunk-header", f"not a hunk header: '{_excerpt(self.peek())}'",
-                    "it reads '@@ -START,COUNT +START,COUNT @@'",
-                )  # fmt: skip
+                self._bad_header()
                 self._skip_hunk()
                 continue
             hunk = self._hunk(match, len(hunks) + 1)
@@ -424,6 +433,84 @@ class _Reader:
                 hunks.append(hunk)
         self._leftovers()
         return tuple(hunks)
+
+    def _bad_header(self) -> None:
+        text = self.peek()
+        if _HUGE.match(text):
+            self.refuse("hunk-header", "a hunk header with a number of more than 15 digits")
+            return
+        self.refuse(
+            "hunk-header", f"not a hunk header: '{_excerpt(text)}'",
+            "it reads '@@ -START,COUNT +START,COUNT @@'",
+        )  # fmt: skip
+
+    def _run(self, hunks: list[Hunk]) -> bool:
+        """Takes as many well-formed hunks as stand here; ``False`` when the first is not one."""
+        rows = io.BytesIO(self.data[self.at : self._bound()]).readlines()
+        tags = bytes(map(_FIRST_BYTE, rows))
+        length = len(tags) - len(tags.lstrip(b"@ +-"))
+        marked = length < len(rows) and tags[length] == _MARKER
+        if length < len(rows):
+            del rows[length:]
+            tags = tags[:length]
+        if rows and rows[-1] == b"-- \n":  # a mail's signature
+            del rows[-1]
+            tags = tags[:-1]
+        bodies = tags.split(b"@")[1:]
+        heads = _HUNK_HEADERS.findall(b"".join(compress(rows, tags.translate(_IS_HEAD))))
+        if len(heads) != len(bodies):
+            return False
+        sizes = list(map(len, bodies))
+        olds = [len(body) - body.count(b"+") for body in bodies]
+        news = [len(body) - body.count(b"-") for body in bodies]
+        good = len(heads)
+        if olds != [int(head[1] or 1) for head in heads] or news != [
+            int(head[3] or 1) for head in heads
+        ]:
+            good = _first_bad(heads, olds, news)
+        if marked and good == len(heads):
+            good -= 1  # its last line has no newline
+        self._take(hunks, rows, tags, heads[:good], (sizes, olds, news, bodies))
+        taken = good + sum(sizes[:good])
+        self.at += sum(map(len, rows[:taken]))
+        self.line += taken
+        return good > 0
+
+    def _take(
+        self,
+        hunks: list[Hunk],
+        rows: list[bytes],
+        tags: bytes,
+        heads: list[tuple[bytes, ...]],
+        shape: tuple[list[int], list[int], list[int], list[bytes]],
+    ) -> None:
+        """Appends the hunks of ``heads``, made column by column."""
+        sizes, olds, news, bodies = shape
+        bare = [row[1:] for row in rows]
+        all_old = list(compress(bare, tags.translate(_OLD_SIDE)))
+        all_new = list(compress(bare, tags.translate(_NEW_SIDE)))
+        old_ends, new_ends = list(accumulate(olds, initial=0)), list(accumulate(news, initial=0))
+        columns = zip(
+            range(len(hunks) + 1, len(hunks) + 1 + len(heads)),
+            accumulate([size + 1 for size in sizes], initial=self.line),
+            [int(head[0]) for head in heads],
+            [int(head[2]) for head in heads],
+            [all_old[a:b] for a, b in pairwise(old_ends)],
+            [all_new[a:b] for a, b in pairwise(new_ends)],
+            [len(body) - len(body.lstrip(b" ")) for body in bodies],
+            [len(body) - len(body.rstrip(b" ")) for body in bodies],
+            [head[4].strip() for head in heads],
+            strict=False,
+        )
+        for hunk in map(_MAKE_HUNK, columns):
+            hunks.append(hunk)
+            if hunk[4] == hunk[5]:
+                self.refuse("no-change", f"hunk {hunk.n} changes nothing", "delete it", hunk.line)
+
+    def _bound(self) -> int:
+        """Where the hunks that begin here must have ended: the next file's header, or the end."""
+        ends = [self.data.find(mark, self.at) + 1 for mark in (b"\n--- ", b"\ndiff ")]
+        return min([end for end in ends if end] or [self.end])
 
     def _skip_hunk(self) -> None:
         """Goes on after a hunk that cannot be read, so that the next complaint is a new one."""
@@ -436,35 +523,23 @@ class _Reader:
             self.step()
 
     def _hunk(self, match: re.Match[bytes], number: int) -> Hunk | None:
+        """One hunk, line by line; ``None`` when it is not what its header says."""
         first, old_count, second, new_count, heading = match.groups()
-        if any(len(digits or b"") > MAX_DIGITS for digits in match.groups()[:4]):
-            self.refuse("hunk-header", f"hunk {number} has a line number of more than 15 digits")
-            return None
         olds = 1 if old_count is None else int(old_count)
         news = 1 if new_count is None else int(new_count)
-        start = match.end()
-        block = _HUNK_BODY.match(self.data, start)
-        assert block is not None
-        body = io.BytesIO(block[0]).readlines()
-        old = [row[1:] for row in body if row[0] != _ADDED]
-        new = [row[1:] for row in body if row[0] != _REMOVED]
-        stop = block.end()
-        if len(old) != olds or len(new) != news or b"\\" in {row[:1] for row in body}:
-            slow = _Body(self, number, olds, news, start)
-            if not slow.read():
-                return None
-            body, old, new, stop = slow.rows, slow.old, slow.new, slow.at
-        elif self.data.startswith(b"\\", stop):
-            pass  # an unfinished marker line at the very end; _leftovers complains
+        body = _Body(self, number, olds, news, match.end())
+        if not body.read():
+            return None
         line = self.line
-        if old == new:
+        if body.old == body.new:
             self.refuse("no-change", f"hunk {number} changes nothing", "delete it")
-        self.line += 1 + self.data.count(b"\n", start, stop)
-        self.at = stop
-        leading, trailing = _context(body)
+        self.line += 1 + self.data.count(b"\n", match.end(), body.at)
+        self.at = body.at
+        leading, trailing = _context(body.rows)
         return Hunk(
-            number, line, int(first), int(second), old, new, leading, trailing, heading.strip()
-        )
+            number, line, int(first), int(second), body.old, body.new, leading, trailing,
+            heading.strip(),
+        )  # fmt: skip
 
     def _leftovers(self) -> None:
         """Lines behind a hunk's last one that look like more of it: its counts are too small."""
@@ -590,6 +665,14 @@ def _context(body: list[bytes]) -> tuple[int, int]:
     while body[-1 - trailing][0] == _CONTEXT:
         trailing += 1
     return leading, trailing
+
+
+def _first_bad(heads: list[tuple[bytes, ...]], olds: list[int], news: list[int]) -> int:
+    """The index of the first hunk whose body is not what its header counts."""
+    for index, head in enumerate(heads):
+        if (int(head[1] or 1), int(head[3] or 1)) != (olds[index], news[index]):
+            return index
+    return len(heads)
 
 
 def _says_something(section: Section) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from hq.model.errors import Location, Problem, UsageError, problems_error
-from hq.patchwork.apply import File, PatchOutcome, Read, apply_patch
+from hq.patchwork.apply import File, Lines, PatchOutcome, Read, apply_patch
 from hq.patchwork.names import decode, show
 from hq.patchwork.parse import parse_patch
 from hq.patchwork.patch import Patch
@@ -172,10 +172,11 @@ def apply_series(
     def current(path: str) -> File | None:
         return changes[path] if path in changes else read(path)
 
+    lines = Lines()
     outcomes = []
     for entry in entries:
         patch: Patch = parse_patch(load(entry.name), entry.name)
-        outcome = apply_patch(patch, current, entry.strip, entry.reverse, strict)
+        outcome = apply_patch(patch, current, entry.strip, entry.reverse, strict, lines)
         outcomes.append(outcome)
         if outcome.outcome == "applied":
             changes.update(outcome.changes)
