@@ -29,7 +29,7 @@ from hq.oci.encode import MEDIA_TYPES, Compression, Encoder, encoder
 from hq.oci.lanes import Direct, Failure, Lane, Queued
 from hq.oci.tar import END, check_mtime, entry, padding
 from hq.wheels.archive import STORED
-from hq.wheels.content import CHUNK, Contents, Member, best_codec
+from hq.wheels.content import CHUNK, Codec, Contents, Member, best_codec
 
 LAYER_VERSION: Final = 1
 """Goes up when the bytes of a layer change for equal items; part of the layer node's key."""
@@ -139,7 +139,7 @@ class _Producer:
         self._mtime = mtime
         self._inflate = inflate
         self._hashed = hashed
-        self._codec = best_codec()
+        self._codec: Codec | None = None
         self._contents: dict[tuple[int, str], Contents] = {}
         # Small pieces on their way to a lane, so that it is woken once for many.
         self._tar: list[bytes] = []
@@ -210,6 +210,8 @@ class _Producer:
         key = id(item.reader), item.wheel
         found = self._contents.get(key)
         if found is None:
+            # Loaded by the first member: a layer of changed files has none.
+            self._codec = self._codec or best_codec()
             found = self._contents[key] = Contents(item.reader, item.wheel, self._codec)
         return found
 

@@ -449,7 +449,9 @@ class _Reader:
         rows = io.BytesIO(self.data[self.at : self._bound()]).readlines()
         tags = bytes(map(_FIRST_BYTE, rows))
         length = len(tags) - len(tags.lstrip(b"@ +-"))
-        marked = length < len(rows) and tags[length] == _MARKER
+        marked = (
+            tags[length] == _MARKER if length < len(rows) else not rows[-1].endswith(b"\n")
+        )
         if length < len(rows):
             del rows[length:]
             tags = tags[:length]
@@ -469,7 +471,7 @@ class _Reader:
         ]:
             good = _first_bad(heads, olds, news)
         if marked and good == len(heads):
-            good -= 1  # its last line has no newline
+            good -= 1  # something about the newline of its last line
         self._take(hunks, rows, tags, heads[:good], (sizes, olds, news, bodies))
         taken = good + sum(sizes[:good])
         self.at += sum(map(len, rows[:taken]))

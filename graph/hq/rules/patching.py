@@ -10,7 +10,6 @@ from hq.model.action import Json
 from hq.model.digest import BlobRef
 from hq.model.tree import Entry, Kind, make_delta
 from hq.patchwork.apply import File, PatchOutcome, apply_patch
-from hq.patchwork.explain import failure
 from hq.patchwork.parse import parse_patch
 from hq.rules.context import Context, Made
 
@@ -53,8 +52,12 @@ class Tree:
         name = self._context.source(source).path
         patch = parse_patch(self._context.source_bytes(source), name)
         outcome = apply_patch(patch, self.read, strip, reverse)
-        error = failure(outcome, name)
-        if error is not None:
+        if outcome.outcome != "applied":
+            # Only a failure needs the words for it.
+            from hq.patchwork.explain import failure
+
+            error = failure(outcome, name)
+            assert error is not None
             raise error
         self._now |= outcome.changes
         return outcome

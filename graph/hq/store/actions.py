@@ -55,7 +55,8 @@ class DiskActions:
         """Stores the result, whole or not at all. Raises ``InfrastructureError``."""
         data = render_result(result)
         try:
-            replace_file(f"{self._root}/{TMP}", self.path(result.key), data)
+            # Not flushed: an entry states its own hash, and a lost one is a miss.
+            replace_file(f"{self._root}/{TMP}", self.path(result.key), data, flush=False)
         except OSError as error:
             raise disk_fault(
                 error, "write a result to the store", self._root, size=len(data)

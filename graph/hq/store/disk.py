@@ -260,9 +260,12 @@ class DiskStore:
         return Staging(self)
 
     def write_file(self, name: str, data: bytes) -> None:
-        """Replaces ``<root>/<name>``, whole or not at all. Raises ``InfrastructureError``."""
+        """Replaces ``<root>/<name>``, whole or not at all, for what can be made again.
+
+        Raises ``InfrastructureError``.
+        """
         try:
-            replace_file(self._tmp, f"{self.root}/{name}", data)
+            replace_file(self._tmp, f"{self.root}/{name}", data, flush=False)
         except OSError as error:
             raise disk_fault(error, "write to the store", self.root, size=len(data)) from error
 

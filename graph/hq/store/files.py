@@ -164,16 +164,21 @@ def discard(temp: Temp) -> None:
     os.close(temp.fd)
 
 
-def replace_file(folder: str, target: str, data: bytes, *, mode: int = 0o644) -> None:
+def replace_file(
+    folder: str, target: str, data: bytes, *, mode: int = 0o644, flush: bool = True
+) -> None:
     """Makes ``target`` hold ``data``, whole or not at all; ``folder`` is for the temporary name.
 
+    Without ``flush`` a power cut may leave it empty or cut short: for files whose reader notices,
+    and that can be made again. A flush costs as much as the rest of a small rebuild.
     Raises ``OSError``; then the old content is still there.
     """
     temp = make_temp_file(folder)
     try:
         write_all(temp.fd, data)
         os.fchmod(temp.fd, mode)
-        os.fsync(temp.fd)
+        if flush:
+            os.fsync(temp.fd)
         move(temp.path, target)
     except BaseException:
         discard(temp)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
+from typing import TYPE_CHECKING
 
 from hq.app import noop
 from hq.app.build import BuildReport, build, remember_noop, report_json
 from hq.app.session import Session, settings_from
 from hq.cli.main import Invocation, project_root
 from hq.cli.observer import BuildObserver
+
+if TYPE_CHECKING:
+    # The command that must be quick is run without argparse (hq.cli.main).
+    import argparse
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
