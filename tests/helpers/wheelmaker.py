@@ -68,8 +68,19 @@ class ZipItem:
 
 
 def deflate(data: bytes, level: int = 6) -> bytes:
+    if level == 0:
+        return _stored_blocks(data)
     packer = zlib.compressobj(level, zlib.DEFLATED, -15)
     return packer.compress(data) + packer.flush()
+
+
+def _stored_blocks(data: bytes) -> bytes:
+    """A deflate stream that is the same with every zlib (RFC 1951, 3.2.4)."""
+    blocks = [data[at : at + 0xFFFF] for at in range(0, len(data), 0xFFFF)] or [b""]
+    return b"".join(
+        struct.pack("<B2H", number == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
+        for number, block in enumerate(blocks)
+    )
 
 
 def _or(value: int | None, default: int) -> int:

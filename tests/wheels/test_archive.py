@@ -34,11 +34,14 @@ A = item("a.py", b"print(1)\n")
 B = item("b/c.py", b"x" * 100)
 
 
-def read(data: bytes, limits: Limits = Limits()) -> list[RawMember]:
+DEFAULT = Limits()
+
+
+def read(data: bytes, limits: Limits = DEFAULT) -> list[RawMember]:
     return read_archive(MemoryBytes(data), "w.whl", limits)
 
 
-def refusal(data: bytes, limits: Limits = Limits()) -> str:
+def refusal(data: bytes, limits: Limits = DEFAULT) -> str:
     with pytest.raises(BuildError) as caught:
         read(data, limits)
     return caught.value.render()

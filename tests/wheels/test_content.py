@@ -55,7 +55,7 @@ def test_content_comes_out_whole(
 @pytest.mark.parametrize("chunk", [1, 100, 4096, 32768, 65536, 262144, 1 << 22])
 def test_every_chunk_size_gives_the_same(codec: Callable[[], Codec], chunk: int) -> None:
     data = noise(40_000 if chunk < 4096 else 900_000) + bytes(100_000)
-    contents, member = open_member(item("a", data), codec())  # type: ignore[operator]
+    contents, member = open_member(item("a", data), codec())
     pieces = list(contents.chunks(member, chunk))
     assert b"".join(pieces) == data
     assert max(map(len, pieces)) <= chunk
@@ -65,14 +65,14 @@ def test_every_chunk_size_gives_the_same(codec: Callable[[], Codec], chunk: int)
 @given(size=st.integers(1, 4000), chunk=st.integers(1, 70))
 def test_chunks_that_end_at_any_byte(codec: Callable[[], Codec], size: int, chunk: int) -> None:
     data = bytes(size)
-    contents, member = open_member(item("a", data), codec())  # type: ignore[operator]
+    contents, member = open_member(item("a", data), codec())
     assert b"".join(contents.chunks(member, chunk)) == data
 
 
 def refusals(member: ZipItem, codec: Codec, **change: int) -> set[str]:
     """The messages of both ways to read it, which should be one."""
     contents, found = open_member(member, codec)
-    found = found._replace(**change)
+    found = found._replace(**change)  # type: ignore[arg-type]
     messages = set()
     for read in (contents.read, lambda m: list(contents.chunks(m))):
         with pytest.raises(BuildError) as caught:
