@@ -103,12 +103,23 @@ class PatchFolder:
             ) from None
 
     def orphans(self) -> list[Problem]:
-        """Patch files that the series does not name."""
+        """Patch files that no series in the folder names."""
         present = []
         for folder, _, files in os.walk(self.folder):
             below = os.path.relpath(folder, self.folder)
             present += [file if below == "." else f"{below}/{file}" for file in files]
-        return orphan_problems((entry.name for entry in self.entries), present, self.folder)
+        return orphan_problems(self._named(present), present, self.folder)
+
+    def _named(self, present: list[str]) -> set[str]:
+        """What this series and its siblings (``series-0.28.0``) name."""
+        named = {entry.name for entry in self.entries}
+        for name in present:
+            if name.startswith("series"):
+                try:
+                    named.update(entry.name for entry in parse_series(self.load(name), name))
+                except (UsageError, InfrastructureError):
+                    continue  # it only looks like a series
+        return named
 
     def path(self, name: str) -> str:
         """A patch's path for people."""

@@ -25,6 +25,7 @@ _CALL = re.compile(rb"\s*[A-Za-z_$~][\w\s:<>,*&\[\]$~.-]*\(")
 _STATEMENT = re.compile(rb"\s*(?:if|for|while|switch|return|else|elif|with|print|assert|raise)\b")
 _MAX_HEADING = 400
 _SHORTEST_CUT = 39
+_LABEL = re.compile(rb"\w+:\s*(?:$|//|/\*)")  # of a goto, or "public:": git's C driver skips it too
 
 
 def names_definition(heading: bytes) -> bool:
@@ -74,4 +75,4 @@ def _is_heading(line: bytes, heading: bytes) -> bool:
 def _begins_like(bare: bytes) -> bool:
     """The default of git and GNU diff: a line that begins with a letter, ``_`` or ``$``."""
     first = bare[:1]
-    return first.isalpha() or first in (b"_", b"$")
+    return (first.isalpha() or first in (b"_", b"$")) and not _LABEL.match(bare)

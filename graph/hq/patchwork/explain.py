@@ -42,19 +42,17 @@ def failure(outcome: PatchOutcome, file: str = "") -> HqError | None:
         "rejected": "does not apply",
     }[outcome.outcome]
     details: list[str] = []
-    hints = [outcome.hint] if outcome.hint else []
+    hint = outcome.hint
     if outcome.outcome == "rejected":
         for report, placed in _failed(outcome):
             details += _hunk(report, placed)
-            hint = _hint(placed)
-            if hint not in hints and not outcome.hint:
-                hints.append(hint)
+            hint = hint or _hint(placed)
         details += _summary(outcome)
     return BuildError(
         f"{name} {word}: {outcome.reason}",
         where=Location(name, outcome.line),
         details=details,
-        hint="; ".join(hints),
+        hint=hint,
     )
 
 
@@ -132,16 +130,17 @@ def _side_by_side(expected: Sequence[bytes], lines: Sequence[bytes], at: int) ->
     differing = [index for index, row in enumerate(pairs) if row[1] != row[2]]
     first = max((differing[0] if differing else 0) - _CONTEXT_ROWS, 0)
     shown = pairs[first : first + MAX_ROWS]
-    width = max([8, *(len(_cell(left)) for _, left, _ in shown)])
+    indent = _common_indent(shown)
+    width = max([8, *(len(_cell(left, indent)) for _, left, _ in shown)])
     rows = [f"{'':8}{'expected':<{width}}   found"]
     if first:
         rows.append(f"{'':8}… {first} equal lines above")
     for number, left, right in shown:
         mark = " " if left == right else "!"
         label = str(number) if number else ""
-        rows.append(
-            f"{label:>5} {mark} {_cell(left):<{width}} {'|' if mark == '!' else ' '} {_cell(right)}"
-        )
+        bar = "|" if mark == "!" else " "
+        row = f"{label:>5} {mark} {_cell(left, indent):<{width}} {bar} {_cell(right, indent)}"
+        rows.append(row.rstrip())
     rest = len(pairs) - first - len(shown)
     if rest:
         rows.append(f"{'':8}… {rest} more lines")
@@ -193,10 +192,19 @@ def _aligned(
             yield (at + j + step + 1 if right is not None else 0), left, right
 
 
-def _cell(line: bytes | None) -> str:
+def _common_indent(shown: Sequence[tuple[int, bytes | None, bytes | None]]) -> int:
+    """Blanks that every line begins with: left out, so that more of the lines can be seen."""
+    cells = [cell for _, *pair in shown for cell in pair if cell is not None and cell.strip()]
+    if any(cell.startswith(b"\t") for cell in cells):
+        return 0
+    return min((len(cell) - len(cell.lstrip(b" ")) for cell in cells), default=0)
+
+
+def _cell(line: bytes | None, indent: int) -> str:
     if line is None:
         return "(no line)"
-    text = _printable(line.rstrip(b"\r\n").decode("utf-8", "backslashreplace").expandtabs(4))
+    bare = line.rstrip(b"\r\n")[indent:]
+    text = _printable(bare.decode("utf-8", "backslashreplace").expandtabs(4))
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 

@@ -449,9 +449,7 @@ class _Reader:
         rows = io.BytesIO(self.data[self.at : self._bound()]).readlines()
         tags = bytes(map(_FIRST_BYTE, rows))
         length = len(tags) - len(tags.lstrip(b"@ +-"))
-        marked = (
-            tags[length] == _MARKER if length < len(rows) else not rows[-1].endswith(b"\n")
-        )
+        marked = tags[length] == _MARKER if length < len(rows) else not rows[-1].endswith(b"\n")
         if length < len(rows):
             del rows[length:]
             tags = tags[:length]
