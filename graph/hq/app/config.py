@@ -19,7 +19,7 @@ from hq.app.declaration import (
     ProjectFile,
 )
 from hq.app.facts import fact_problems, facts_of
-from hq.app.knobsfile import load_registry_with_places
+from hq.app.knobsfile import LoadedRegistry, load_registry_with_places
 from hq.app.validate import Document, did_you_mean, load_document
 from hq.knobs.registry import to_values
 from hq.model.digest import Digest
@@ -154,20 +154,25 @@ class _Loader:
         self._epoch = epoch
         self._problems = Problems()
         self._known_owners: set[str] = set()
+        self._overlay_names: dict[str, int] = {}
 
     def load(self) -> PinSpec:
         attempt = self._problems.attempt
         pin = self._declared.pins[self._pin]
         wheel = attempt(lambda: self._wheel(pin.lock))
         series = attempt(self._series)
-        overlays = [attempt(partial(self._overlay, path)) for path in self._declared.overlays]
+        overlays = [
+            attempt(partial(self._overlay, number, path))
+            for number, path in enumerate(self._declared.overlays)
+        ]
         images = attempt(self._images)
+        registry = attempt(self._registry)
         if series is None or None in overlays:
             # Who owns a knob cannot be judged, and would only repeat what is wrong already.
             self._problems.raise_any()
         present = {f"overlay:{overlay.name}" for overlay in overlays if overlay is not None}
         present.update(f"patch:{item.stem}" for item in series or ())
-        knobs = attempt(partial(self._knobs, present))
+        knobs = None if registry is None else attempt(partial(self._knobs, registry, present))
         self._problems.raise_any()
         assert wheel is not None and series is not None and images is not None
         return PinSpec(
@@ -253,13 +258,17 @@ class _Loader:
         self._raise(path, missing_problems(entries, present, path))
         return entries
 
-    def _knobs(self, present: set[str]) -> KnobsSpec | None:
-        """The knobs whose owners are ``present`` in this pin's build."""
+    def _registry(self) -> LoadedRegistry | None:
         table = self._declared.knobs
         if table is None:
             return None
         data = self._read(table.registry, self._at("knobs", "registry"), "knobs.registry")
-        loaded = load_registry_with_places(table.registry, data)
+        return load_registry_with_places(table.registry, data)
+
+    def _knobs(self, loaded: LoadedRegistry, present: set[str]) -> KnobsSpec:
+        """The knobs whose owners are ``present`` in this pin's build."""
+        table = self._declared.knobs
+        assert table is not None
         known = present | self._known_owners
         self._raise(
             table.registry,
@@ -275,11 +284,15 @@ class _Loader:
         )
         return KnobsSpec(table.target, to_values(loaded.registry.owned_by(present)))
 
-    def _overlay(self, path: str) -> OverlaySpec:
-        number = self._declared.overlays.index(path)
+    def _overlay(self, number: int, path: str) -> OverlaySpec:
         data = self._read(path, self._at("overlays", number), "overlays")
         overlay, document = load_document(path, data, OverlayFile)
         at = document.locator()
+        other = self._overlay_names.setdefault(overlay.name, number)
+        if other != number:
+            first = self._declared.overlays[other]
+            message = f"name: {first} is also called {overlay.name!r}"
+            raise problems_error(f"{path} has one mistake", [Problem(at("name"), message)])
         base = path.rpartition("/")[0]
         prefix = f"{base}/" if base else ""
         pin = overlay.pins.get(self._pin)

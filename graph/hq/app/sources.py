@@ -8,6 +8,7 @@ build looked at is kept too, for the fast path (``hq.app.noop``).
 from __future__ import annotations
 
 import os
+import stat
 from typing import NamedTuple
 
 from hq.app.folder import files_beneath
@@ -51,11 +52,12 @@ class ProjectSources:
             return Seen(state.status, state.ref)
         except OSError as error:
             raise _unreadable(path, error) from None
+        except BuildError as error:
+            raise UsageError(f"{path} is {error.message}", where=Location(path)) from None
 
     def read(self, path: str) -> bytes:
         """The content. Raises ``FileNotFoundError``, and ``BuildError`` if it changed meanwhile."""
-        with open(self.absolute(path), "rb") as file:
-            data = file.read(MAX_SOURCE_BYTES + 1)
+        data = self._content(path)
         if len(data) > MAX_SOURCE_BYTES:
             raise UsageError(
                 f"{path} is larger than {MAX_SOURCE_BYTES} bytes", where=Location(path)
@@ -67,6 +69,19 @@ class ProjectSources:
                 hint="run the build again",
             )
         return data
+
+    def _content(self, path: str) -> bytes:
+        full = self.absolute(path)
+        try:
+            # A pipe would keep the build waiting for somebody to write into it.
+            if not stat.S_ISREG(os.stat(full).st_mode):
+                raise UsageError(f"{path} is not a regular file", where=Location(path))
+            with open(full, "rb") as file:
+                return file.read(MAX_SOURCE_BYTES + 1)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unreadable(path, error) from None
 
     def names(self, folder: str) -> list[str]:
         """Every file beneath ``folder``, by path from it, sorted; hidden ones are left out."""

@@ -132,7 +132,7 @@ def _problems(document: Document, model: type[BaseModel], error: ValidationError
     # A value that fits no member of a union is one mistake: its expectations are joined.
     expected: dict[tuple[str, str], list[str]] = {}
     problems: list[Problem] = []
-    for detail in error.errors(include_url=False):
+    for detail in _without_echoes(error.errors(include_url=False)):
         path = _path_in(document.value, detail)
         message, hint = _explain(detail, path, model)
         key = key_text(path)
@@ -144,6 +144,14 @@ def _problems(document: Document, model: type[BaseModel], error: ValidationError
                 continue
         problems.append(Problem(where(*path), text, hint))
     return [_joined(problem, expected) for problem in problems]
+
+
+def _without_echoes(details: list[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """Leaves out that an array is too short where pydantic does not count its wrong elements."""
+    inner = {detail["loc"][:-depth] for detail in details for depth in range(1, len(detail["loc"]))}
+    for detail in details:
+        if detail["type"] != "too_short" or detail["loc"] not in inner:
+            yield detail
 
 
 def _joined(problem: Problem, expected: Mapping[tuple[str, str], list[str]]) -> Problem:
