@@ -16,8 +16,7 @@ def main() -> int:
 
     answer = noop.replay(sys.argv[1:], _STARTED)
     if answer is not None:
-        noop.emit(answer)
-        return 0
+        return noop.emit(answer)
     if sys.flags.no_site:
         import site
 

@@ -126,8 +126,17 @@ def replay(arguments: Sequence[str], started: float) -> str | None:
     ``started``: ``time.perf_counter()`` at the start of the process.
     """
     request = parse(arguments)
-    root = find_root(os.getcwd()) if request is not None else None
-    if request is None or root is None:
+    if request is None:
+        return None
+    try:
+        return _replay(request, started)
+    except (OSError, ValueError):  # no working directory, a damaged state: not for this path
+        return None
+
+
+def _replay(request: Request, started: float) -> str | None:
+    root = find_root(os.getcwd())
+    if root is None:
         return None
     store = os.path.abspath(request.store) if request.store else default_store(os.environ)
     output = os.path.abspath(request.output) if request.output else os.path.join(root, "dist")
@@ -291,7 +300,13 @@ class State:
         os.replace(temporary, path)
 
 
-def emit(answer: str) -> None:
-    """Writes the answer to standard output."""
-    sys.stdout.write(answer)
-    sys.stdout.flush()
+def emit(answer: str) -> int:
+    """Writes the answer to standard output; returns the exit code."""
+    try:
+        sys.stdout.buffer.write(answer.encode("utf-8", "backslashreplace"))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone; the interpreter must not flush once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0

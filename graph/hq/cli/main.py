@@ -113,7 +113,10 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
 
 def project_root() -> str:
     """The project around the working directory. Raises ``UsageError``."""
-    root = noop.find_root(os.getcwd())
+    try:
+        root = noop.find_root(os.getcwd())
+    except FileNotFoundError:
+        raise UsageError("the working directory is not there any more") from None
     if root is None:
         raise UsageError(
             "there is no build.toml here or in any folder above",
