@@ -26,7 +26,11 @@ from hq.wheels.record import layer_record, rewrite
 def run(context: Context) -> Made:
     """Blob ``blob``; value ``layer`` with what the image needs."""
     is_wheel = context.params["layer"] == "wheel"
-    result = _wheel_layer(context) if is_wheel else _changes_layer(context)
+    return layer_made(context, _wheel_layer(context) if is_wheel else _changes_layer(context))
+
+
+def layer_made(context: Context, result: LayerResult) -> Made:
+    """A written layer as a result: blob ``blob``, value ``layer``."""
     described: dict[str, Json] = {
         "name": str(context.params["layer"]),
         "diff_id": result.diff_id,
@@ -42,7 +46,7 @@ def _wheel_layer(context: Context) -> LayerResult:
     with context.store.open(context.blob("wheel")) as reader:
         name = str(context.params["file"])
         items: list[Item] = [Packed(member.path, member, reader, name) for member in index]
-        return _write(context, items)
+        return write(context, items)
 
 
 def _changes_layer(context: Context) -> LayerResult:
@@ -52,7 +56,7 @@ def _changes_layer(context: Context) -> LayerResult:
         File(path, FILE, lambda data=data: data)  # type: ignore[misc]
         for path, data in _records(context, merged)
     ]
-    return _write(context, items)
+    return write(context, items)
 
 
 def _item(context: Context, path: str, entry: Entry | None) -> Item:
@@ -87,7 +91,8 @@ def _name(context: Context) -> str:
     return str(context.params["layer"])
 
 
-def _write(context: Context, items: list[Item]) -> LayerResult:
+def write(context: Context, items: list[Item]) -> LayerResult:
+    """Writes the items as the layer that the parameters describe."""
     mtime = context.params["mtime"]
     assert isinstance(mtime, int)
     with context.store.create() as writer:
