@@ -31,7 +31,7 @@ def store(tmp_path: Path, warnings: list[str]) -> DiskStore:
     return DiskStore(str(tmp_path / "store"), warn=warnings.append)
 
 
-def overwrite(path: str, data: bytes) -> None:
+def overwrite(path: str, data: bytes | bytearray) -> None:
     """What a user's program does to a blob through a hard link."""
     os.chmod(path, 0o644)
     with Path(path).open("r+b") as file:

@@ -118,7 +118,7 @@ class Index:
         request.send_header("Content-Length", str(len(data)))
         request.end_headers()
         if self.slow and request.path.startswith("/files/"):
-            request.wfile.write(data[:100_000])
+            request.wfile.write(data[:2_000_000])
             time.sleep(600)
         request.wfile.write(data[: len(data) - cut])
         request.close_connection = True
@@ -133,6 +133,7 @@ def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Index]:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", made.url)
     monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_RESUME_RETRIES", "0")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(fetch, "_PAUSE", 0.0)
@@ -320,12 +321,12 @@ def test_an_error_of_the_observer_ends_pip_and_leaves_nothing(
     def stop(done: int, total: int) -> None:
         nonlocal most
         most = max(most, done)
-        if done >= 90_000:
+        if done >= 1_000_000:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fetch_wheel(store, LOCKED._replace(size=len(WHEEL) + 3_000_000), stop)
-    assert 90_000 <= most < 3_000_000
+    assert 1_000_000 <= most < 3_000_000
 
 
 KILLED = """
@@ -353,7 +354,7 @@ def test_pip_dies_with_a_killed_hq_and_the_next_start_cleans_up(
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
     )
     assert process.stdout is not None
-    while int(process.stdout.readline()) < 90_000:
+    while int(process.stdout.readline()) < 1_000_000:
         pass
     (folder,) = os.listdir(f"{root}/tmp")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
