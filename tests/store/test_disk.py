@@ -381,6 +381,57 @@ def test_a_full_disk_gives_one_clear_error_and_the_store_goes_on(tmp_path: Path)
     )
 
 
+def test_a_file_system_that_refuses_direct_writes_gets_ordinary_ones(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+    import fcntl
+
+    refused: list[int] = []
+    real = os.pwrite
+
+    def pwrite(fd: int, data: memoryview, offset: int) -> int:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & getattr(os, "O_DIRECT", 0):
+            refused.append(offset)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(fd, data[:100_000], offset)  # and writes short
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    data = os.urandom(8_000_000)
+    with store.create() as writer:
+        writer.write(data)
+        assert writer.commit() == BlobRef.of(data)
+    assert store.read(BlobRef.of(data)) == data
+    assert len(refused) <= 1
+
+
+def test_a_fault_in_the_writing_thread_reaches_the_caller(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+    import threading
+
+    real = os.pwrite
+
+    def pwrite(fd: int, data: memoryview, offset: int) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with pytest.raises(InfrastructureError) as caught, store.create() as writer:
+        for _ in range(30):
+            writer.write(bytes(1 << 20))
+        writer.commit()
+    assert str(caught.value) == (
+        "error: cannot write a blob to the store: the disk reported an input/output error\n"
+        f"  at: {store.root}\n"
+        "  help: look at the kernel's log for a failing disk; then run 'hq store verify'"
+    )
+    assert leftovers(store) == []
+    assert "hq-blob-writer" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_an_unknown_fault_keeps_the_words_of_the_system() -> None:
     import errno
 

@@ -73,7 +73,7 @@ class StatCache:
         """
         full = os.path.join(self._base, path)
         found = os.stat(full)
-        known = self._entries.get(full)
+        known = self._used.get(full) or self._entries.get(full)
         if known is not None and known[0] == _signature(found):
             self._used[full] = known
             return _state(found, known[1])
