@@ -406,6 +406,25 @@ def test_with_a_known_diff_id_nothing_is_inflated(monkeypatch: pytest.MonkeyPatc
     assert write(items, known=result.diff_id) == (result, blob)
 
 
+def test_a_stored_wheel_that_shrank_is_noticed_even_so() -> None:
+    items = packed(make_wheel({"demo/a": b"aaaa"}))
+    target = items[-1]
+    assert isinstance(target, Packed)
+    end = target.member.offset + target.member.csize
+    cut = [
+        item._replace(reader=MemoryBytes(item.reader.pread(0, end - 1)))
+        for item in items
+        if isinstance(item, Packed)
+    ]
+    with pytest.raises(BuildError) as caught:
+        write(cut[-1:], known=DiffId.of(b""))
+    assert caught.value.render() == (
+        "error: member 'demo/a' is cut off\n"
+        "  at: demo-1.0.whl\n"
+        "  help: the stored wheel changed under the build; run 'hq store verify'"
+    )
+
+
 def test_large_members_are_copied_by_the_writer() -> None:
     import random
 

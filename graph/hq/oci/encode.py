@@ -21,6 +21,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, Literal, Protocol, cast
 
+from hq.model.errors import BuildError, Location
 from hq.model.ports import BlobWriter
 from hq.oci.arrange import Packed
 
@@ -42,6 +43,7 @@ _SMALL = 64 * 1024
 _OUT = 256 * 1024
 # RFC 1952, 2.3: deflate, no flags, no time, no extra flags, unknown system.
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+_CUT = "the stored wheel changed under the build; run 'hq store verify'"
 _GZIP_TAIL = struct.Struct("<LL")
 
 
@@ -96,7 +98,12 @@ class GzipEncoder:
         self._out += _GZIP_HEAD
         if member.csize <= _SMALL:
             # Copying it here is cheaper than asking the writer for a copy inside the kernel.
-            self._out += item.reader.pread(member.offset, member.csize)
+            stream = item.reader.pread(member.offset, member.csize)
+            if len(stream) != member.csize:
+                raise BuildError(
+                    f"member {member.path!r} is cut off", where=Location(item.wheel), hint=_CUT
+                )
+            self._out += stream
         else:
             self._flush()
             self._writer.write_range(item.reader, member.offset, member.csize)

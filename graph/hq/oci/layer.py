@@ -64,7 +64,9 @@ def write_layer(
     """Writes the layer of ``items`` below ``prefix`` into ``writer`` and commits it.
 
     ``mtime``: of every entry, in seconds. ``known``: the DiffID if it was computed before for equal
-    items, prefix and mtime. ``threads``: whether to use them; left out, when it is worth it.
+    items, prefix and mtime; then a wheel's bytes are copied unread by a splicing encoder, so the
+    caller must have verified the wheel against its SHA-256. ``threads``: whether to use them; left
+    out, when it is worth it.
 
     Raises ``BuildError`` for paths that cannot stand in a layer and for members that are not what
     their wheel says, and whatever the items' ``read`` and the writer raise. Nothing is committed
