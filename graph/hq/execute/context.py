@@ -11,7 +11,7 @@ from hq.model.digest import BlobRef
 from hq.model.ports import BlobStore
 from hq.model.project import LockedWheel
 from hq.model.tree import Delta
-from hq.plan.node import Node
+from hq.plan.node import FileAt, Node
 from hq.plan.resolve import Resolved
 from hq.rules.context import FileState, SourceState
 from hq.wheels.content import extract
@@ -114,15 +114,17 @@ class NodeContext:
 
     def file_bytes(self, name: str) -> bytes:
         """The content of a file of the tree."""
-        return self._content(self.file(name))
+        selector = self._node.inputs[name]
+        wheel = selector.providers[-1] if isinstance(selector, FileAt) else "wheel"
+        return self._content(self.file(name), wheel)
 
-    def _content(self, state: FileState) -> bytes:
+    def _content(self, state: FileState, wheel: str) -> bytes:
         if state.entry is None:
             raise KeyError(state.path)
         if state.member is None or state.wheel is None:
             return self.store.read(BlobRef(state.entry.digest, state.entry.size))
         with self.store.open(state.wheel) as reader:
-            return extract(reader, state.member)
+            return extract(reader, state.member, wheel=wheel)
 
     def delta(self, name: str) -> Delta:
         """A node's changes."""

@@ -26,8 +26,6 @@ def run(context: Context) -> Made:
     )
     wheel = context.fetch(locked)
     with context.store.open(wheel) as reader:
-        index = read_index(
-            reader, project=locked.name, version=locked.version, wheel=locked.file
-        )
+        index = read_index(reader, project=locked.name, version=locked.version, wheel=locked.file)
     encoded = context.store.put(index.encode())
     return Made(blobs={"wheel": wheel, "index": encoded}, values={"members": len(index)})
