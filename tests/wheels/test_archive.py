@@ -176,6 +176,8 @@ def test_any_damage_gives_members_or_a_clear_refusal(data: st.DataObject) -> Non
         ("a\nb", "an unprintable character in the path"),
         ("a\x1b[31m", "an unprintable character in the path"),
         ("a\u202eb", "an unprintable character in the path"),
+        ("é\x85", "an unprintable character in the path"),
+        ("é\n", "an unprintable character in the path"),
         ("x" * 256, "a path or a part of it that no file system takes"),
         ("y/" * 2048 + "z", "a path or a part of it that no file system takes"),
     ],

@@ -45,6 +45,12 @@ _UTF8 = 0x0800
 _EXTRA_ZIP64 = 0x0001  # 4.5.3
 _EXTRA_UNICODE_PATH = 0x7075  # 4.6.9: a second name, which some readers prefer
 
+# Direction marks and overrides, line and paragraph separators, zero-width characters.
+_INVISIBLE = frozenset(
+    "\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e"
+    "\u2060\u2066\u2067\u2068\u2069\ufeff"
+)
+
 _IFMT, _IFDIR, _IFREG, _IFLNK = 0o170000, 0o040000, 0o100000, 0o120000
 
 _AGAIN = "the file is damaged or cut off; fetch the wheel again"
@@ -255,7 +261,7 @@ class _Archive:
         except UnicodeDecodeError:
             self._refuse(f"a member's name is neither ASCII nor marked as UTF-8: {name!r}")
         problem = path_problem(path.removesuffix("/"))
-        if problem is None and not path.isprintable():
+        if problem is None and _deceives(path):
             problem = "an unprintable character in the path"
         if problem is None and (len(name) > 4096 or any(len(p) > 255 for p in name.split(b"/"))):
             problem = "a path or a part of it that no file system takes"
@@ -407,6 +413,16 @@ class _Archive:
         gap = self._exactly(end, min(following - end, 25), f"member {header.path!r}")
         if not (header.flags & _DESCRIPTOR and gap in _descriptors(header)):
             self._refuse(f"there are {following - end} hidden bytes after member {header.path!r}")
+
+
+def _deceives(path: str) -> bool:
+    """Whether a terminal would show another path: control characters and changes of direction.
+
+    Not ``str.isprintable`` for all: what it says of new characters differs between Pythons.
+    """
+    if path.isascii():
+        return not path.isprintable()
+    return any(mark < " " or "\x7f" <= mark <= "\x9f" or mark in _INVISIBLE for mark in path)
 
 
 def _raw(header: _Header, data: int) -> RawMember:
