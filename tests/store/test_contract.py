@@ -155,6 +155,10 @@ def test_a_writer_commits_once(blobs: BlobStore) -> None:
         writer.commit()
         with pytest.raises(ValueError, match="closed"):
             writer.commit()
+        with pytest.raises(ValueError, match="closed"):
+            writer.write(b"more")
+        with pytest.raises(ValueError, match="closed"):
+            writer.write_range(MemoryBytes(b"more"), 0, 4)
 
 
 def test_parts_are_read_at_any_offset(blobs: BlobStore) -> None:

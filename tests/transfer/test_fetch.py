@@ -306,8 +306,8 @@ def test_too_little_space_is_seen_before_the_download(index: Index, store: DiskS
     with pytest.raises(InfrastructureError) as caught:
         fetch_wheel(store, LOCKED._replace(size=10**18))
     lines = str(caught.value).splitlines()
-    assert lines[0] == "error: cannot fetch demo 1.2: the disk is full"
-    assert lines[2] == "  needed: 1000000.0 TB"
+    assert lines[0] == "error: cannot store demo 1.2: the disk is full"
+    assert lines[2] == "  needed: at least 1000000.0 TB"
     assert index.requests == []
 
 

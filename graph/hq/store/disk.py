@@ -212,7 +212,7 @@ class DiskStore:
         os.close(temp.fd)
 
     def fault(self, error: OSError, size: int) -> InfrastructureError:
-        """The error for a blob that could not be written."""
+        """The error for a blob that could not be written; it needs ``size`` bytes or more."""
         return disk_fault(error, "write a blob to the store", self.root, size=size)
 
     def drop(self, ref: BlobRef) -> None:

@@ -41,7 +41,7 @@ def disk_fault(error: OSError, doing: str, path: str, *, size: int = 0) -> Infra
 
     ``doing``: what was tried, after "cannot", for example ``"write a blob"``.
     ``path``: the directory that matters to the user, as a rule the store's root.
-    ``size``: bytes that the operation needed, where known; shown when the disk is full.
+    ``size``: bytes that the operation is known to need; shown when the disk is full.
     """
     number = error.errno or 0
     reason = _REASONS.get(number) or (error.strerror or str(error)).lower()
@@ -55,7 +55,7 @@ def disk_fault(error: OSError, doing: str, path: str, *, size: int = 0) -> Infra
 
 
 def _space(path: str, size: int) -> list[str]:
-    lines = [f"needed: {human_size(size)}"] if size else []
+    lines = [f"needed: at least {human_size(size)}"] if size else []
     try:
         found = os.statvfs(path)
     except OSError:

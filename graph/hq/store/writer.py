@@ -1,12 +1,12 @@
 """A blob in the making: bytes are gathered into large chunks, hashed and written on the way.
 
 A layer is put together from thousands of small parts, so parts are copied into a 1 MiB buffer and
-only whole buffers are handed on. After the first few a second thread hashes and writes them (both
-give up the interpreter lock) while the caller makes the next; a small pool of buffers is used again
-and again, which bounds the memory and spares the page faults of fresh ones. A fault in the thread
-is raised by the caller's next call.
+only whole buffers are handed on. After the first few, one thread hashes them and another writes
+them (both give up the interpreter lock) while the caller makes the next; a small pool of buffers is
+used again and again, which bounds the memory and spares the page faults of fresh ones. A fault in a
+thread is raised by the caller's next call.
 
-The thread writes past the page cache (``O_DIRECT``, open(2)) where the file system can: a finished
+The threads write past the page cache (``O_DIRECT``, open(2)) where the file system can: a finished
 blob has to reach the disk anyway before it gets its name, and filling the cache with it first costs
 more than all the hashing. Chunks are whole pages at page boundaries; the last, odd one goes through
 the cache. A file system that refuses gets ordinary writes.
@@ -37,8 +37,6 @@ _INLINE_CHUNKS = 3  # for less, a thread costs more than it saves
 _POOL = 6
 _DIRECT: int = getattr(os, "O_DIRECT", 0)
 
-_Chunk = tuple[memoryview, int]
-
 
 class Publisher(Protocol):
     """What the writer needs from its store."""
@@ -66,7 +64,7 @@ class DiskWriter:
         "_queue",
         "_sealed",
         "_temp",
-        "_thread",
+        "_threads",
     )
 
     def __init__(self, publisher: Publisher, temp: Temp) -> None:
@@ -76,8 +74,8 @@ class DiskWriter:
         self._buffer = memoryview(bytearray(CHUNK))
         self._fill = 0
         self._chunks = 0
-        self._thread: Thread | None = None
-        self._queue: SimpleQueue[_Chunk | None]
+        self._threads: list[Thread] = []
+        self._queue: SimpleQueue[memoryview | None]
         self._free: SimpleQueue[memoryview]
         self._error: OSError | None = None
         self._sealed: BlobRef | None = None
@@ -86,7 +84,7 @@ class DiskWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop_thread()
+        self._stop_threads()
         if self._temp is not None:
             discard(self._temp)
             self._temp = None
@@ -94,7 +92,7 @@ class DiskWriter:
     @property
     def size(self) -> int:
         """Bytes written so far."""
-        return self._chunks * CHUNK + self._fill
+        return self._sealed.size if self._sealed else self._chunks * CHUNK + self._fill
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Appends. Raises ``InfrastructureError``."""
@@ -144,10 +142,11 @@ class DiskWriter:
             raise ValueError("the writer is closed")
         if self._sealed is None:
             size = self.size
-            self._stop_thread()
+            self._stop_threads()
             self._consume(self._buffer, self._fill)
             self._raise_fault()
             self._sealed = BlobRef(Digest.from_hex(self._output.hexdigest()), size)
+            self._fill = CHUNK  # the next write asks for a buffer, and is told
         return self._sealed
 
     def commit(self) -> BlobRef:
@@ -160,29 +159,33 @@ class DiskWriter:
 
     def _next_buffer(self) -> None:
         """Hands the full buffer on and takes an empty one."""
-        if self._temp is None:
+        if self._temp is None or self._sealed is not None:
             raise ValueError("the writer is closed")
         self._raise_fault()
-        if self._thread is not None:
-            self._queue.put((self._buffer, CHUNK))
+        if self._threads:
+            self._queue.put(self._buffer)
             self._buffer = self._free.get()
         else:
             self._consume(self._buffer, CHUNK)
             self._raise_fault()
             if self._chunks == _INLINE_CHUNKS:
-                self._start_thread()
+                self._start_threads()
         self._chunks += 1
         self._fill = 0
 
     def _consume(self, buffer: memoryview, length: int) -> None:
-        """Hashes and writes; keeps the first fault for the caller."""
+        self._output.hash(buffer[:length])
+        self._write_out(buffer[:length])
+
+    def _write_out(self, view: memoryview) -> None:
+        """Writes; keeps the first fault for the caller."""
         if self._error is None:
             try:
-                self._output.append(buffer[:length])
+                self._output.append(view)
             except OSError as error:
                 self._error = error
 
-    def _start_thread(self) -> None:
+    def _start_threads(self) -> None:
         from mmap import mmap
         from queue import SimpleQueue
         from threading import Thread
@@ -193,19 +196,29 @@ class DiskWriter:
             self._free.put(memoryview(mmap(-1, CHUNK)))
         self._buffer = self._free.get()
         self._output.go_direct()
-        self._thread = Thread(target=self._run, name="hq-blob-writer", daemon=True)
-        self._thread.start()
+        hashed: SimpleQueue[memoryview | None] = SimpleQueue()
+        for name, work in (("hash", self._run_hash), ("write", self._run_write)):
+            thread = Thread(target=work, args=(hashed,), name=f"hq-blob-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
-    def _run(self) -> None:
-        while (chunk := self._queue.get()) is not None:
-            self._consume(*chunk)
-            self._free.put(chunk[0])
+    def _run_hash(self, hashed: SimpleQueue[memoryview | None]) -> None:
+        while (buffer := self._queue.get()) is not None:
+            self._output.hash(buffer)
+            hashed.put(buffer)
+        hashed.put(None)
 
-    def _stop_thread(self) -> None:
-        if self._thread is not None:
+    def _run_write(self, hashed: SimpleQueue[memoryview | None]) -> None:
+        while (buffer := hashed.get()) is not None:
+            self._write_out(buffer)
+            self._free.put(buffer)
+
+    def _stop_threads(self) -> None:
+        if self._threads:
             self._queue.put(None)
-            self._thread.join()
-            self._thread = None
+            for thread in self._threads:
+                thread.join()
+            self._threads.clear()
 
     def _raise_fault(self) -> None:
         if self._error is not None:
@@ -226,9 +239,12 @@ class _Output:
     def hexdigest(self) -> str:
         return self._hash.hexdigest()
 
-    def append(self, view: memoryview) -> None:
-        """Raises ``OSError``; then no more may be appended."""
+    def hash(self, view: memoryview) -> None:
+        """Adds to the digest, not to the file: the two may run beside each other."""
         self._hash.update(view)
+
+    def append(self, view: memoryview) -> None:
+        """Adds to the file. Raises ``OSError``; then no more may be appended."""
         if self._direct and len(view) % CHUNK:
             self._set_direct(on=False)
         try:

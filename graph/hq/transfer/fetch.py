@@ -12,6 +12,7 @@ of pip report a download that was cut short in the same words.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -147,6 +148,7 @@ def import_file(
             f"cannot read the wheel: {(error.strerror or '').lower()}", where=Location(path)
         ) from error
     with FileReader(fd, os.fstat(fd).st_size, path) as source:
+        _check_space(store, wheel)
         if source.size != wheel.size:
             raise _other_file(wheel, Location(path), *_sizes(wheel.size, source.size))
         with store.create() as writer:
@@ -206,13 +208,14 @@ def target_arguments(python: str, machine: str, glibc: int = 36) -> list[str]:
 def _check_space(store: DiskStore, wheel: LockedWheel) -> None:
     """Says at once what would otherwise come out after minutes of download."""
     found = os.statvfs(store.root)
-    free = found.f_bavail * found.f_frsize
-    if free < wheel.size:
-        import errno
+    if found.f_bavail * found.f_frsize < wheel.size:
+        raise _no_space(store, wheel)
 
-        raise disk_fault(
-            OSError(errno.ENOSPC, ""), f"fetch {_title(wheel)}", store.root, size=wheel.size
-        )
+
+def _no_space(store: DiskStore, wheel: LockedWheel) -> InfrastructureError:
+    return disk_fault(
+        OSError(errno.ENOSPC, ""), f"store {_title(wheel)}", store.root, size=wheel.size
+    )
 
 
 def _check_same(found: BlobRef, wheel: LockedWheel, where: Location) -> None:
@@ -283,11 +286,7 @@ def _failure(store: DiskStore, wheel: LockedWheel, failure: PipFailure) -> HqErr
                 hint=f"give pip the credentials, {_SUPPLY}",
             )
         case "space":
-            import errno
-
-            return disk_fault(
-                OSError(errno.ENOSPC, ""), f"fetch {title}", store.root, size=2 * wheel.size
-            )
+            return _no_space(store, wheel._replace(size=2 * wheel.size))  # pip copies it once
         case "cut":
             return InfrastructureError(
                 f"the download of {title} ended early, {ATTEMPTS} times",
