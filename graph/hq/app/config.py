@@ -118,11 +118,12 @@ def read_project(files: Files) -> Project:
 def series_of(project: Project, pin: str) -> tuple[str, str]:
     """The series file and the folder of patches of ``pin``. Raises ``UsageError``."""
     pin = pin or project.default_pin
-    _check_pin(project, pin)
+    check_pin(project, pin)
     return project.declared.pins[pin].series, project.declared.patches.directory
 
 
-def _check_pin(project: Project, pin: str) -> None:
+def check_pin(project: Project, pin: str) -> None:
+    """Raises ``UsageError`` unless the project declares ``pin``."""
     if pin not in project.declared.pins:
         raise UsageError(
             f"there is no pin {pin!r} in build.toml",
@@ -139,7 +140,7 @@ def load(files: Files, pin: str, epoch: int) -> PinSpec:
     """
     project = read_project(files)
     pin = pin or project.default_pin
-    _check_pin(project, pin)
+    check_pin(project, pin)
     return _Loader(files, project, pin, epoch).load()
 
 

@@ -64,6 +64,7 @@ class ProjectTable(Table):
 
     name: Name
     default_pin: Text
+    distribution: Name | None = None
 
 
 class PatchesTable(Table):
@@ -80,10 +81,21 @@ class KnobsTable(Table):
 
 
 class PinTable(Table):
-    """``[pins."V"]``: the lock and the series of one pin."""
+    """``[pins."V"]``: the lock and the series of one pin.
+
+    ``requires``: requirements beside the distribution itself, for ``hq lock``.
+    """
 
     lock: ProjectPath
     series: ProjectPath
+    requires: tuple[Text, ...] = ()
+
+
+class TargetTable(Table):
+    """``[target]``: the Python and the platform that dependencies are locked for."""
+
+    python: Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
+    platform: Text
 
 
 class ProjectFile(Table):
@@ -92,6 +104,7 @@ class ProjectFile(Table):
     schema_: Literal["hq.project/1"] = Field(alias="schema")
     project: ProjectTable
     patches: PatchesTable = PatchesTable()
+    target: TargetTable | None = None
     knobs: KnobsTable | None = None
     overlays: tuple[ProjectPath, ...] = ()
     images: Annotated[tuple[ProjectPath, ...], Field(min_length=1)]

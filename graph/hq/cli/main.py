@@ -38,6 +38,7 @@ COMMANDS = {
     "graph": Command("graph", "draw the graph (text, DOT, Mermaid, SVG)"),
     "series": Command("series", "check or apply a quilt series on any tree"),
     "envs": Command("envs", "check the knobs of a built tree, or list them"),
+    "lock": Command("lock", "resolve a pin's dependencies into its lock, or check it"),
     "provenance": Command("provenance", "print an image's provenance statement"),
     "store": Command("store", "look after the store: stats, verify, gc"),
 }
