@@ -178,6 +178,53 @@ def test_a_killed_holder_lets_go_and_its_file_is_swept(tmp_path: Path) -> None:
             pass
 
 
+WAITING = """
+import sys, threading
+from hq.store.disk import DiskStore
+store = DiskStore(sys.argv[1])
+def work():
+    print("waiting", flush=True)
+    with store.actions.lock("0" * 64):
+        print("held", flush=True)
+threading.excepthook = lambda args: print(args.exc_type.__name__, flush=True)
+thread = threading.Thread(target=work)
+try:
+    thread.start()
+    thread.join()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_thread_that_waits_for_a_key(tmp_path: Path) -> None:
+    with DiskStore(str(tmp_path)) as store, store.actions.lock("0" * 64):
+        process = start(WAITING, store.root)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().split() == [b"interrupted", b"KeyboardInterrupt"]
+        process.stdout.close()
+        assert process.wait() == 0
+
+
+def test_a_thread_that_waits_gets_the_key(tmp_path: Path) -> None:
+    import threading
+
+    with DiskStore(str(tmp_path)) as store:
+        got = threading.Event()
+
+        def work() -> None:
+            with store.actions.lock("0" * 64):
+                got.set()
+
+        thread = threading.Thread(target=work)
+        with store.actions.lock("0" * 64):
+            thread.start()
+            assert not got.wait(0.05)
+        assert got.wait(60)
+        thread.join()
+
+
 def test_a_sweep_takes_only_what_nobody_owns(tmp_path: Path) -> None:
     folder = str(tmp_path / "tmp")
     live_file = make_temp_file(folder)

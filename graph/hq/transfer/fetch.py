@@ -142,7 +142,7 @@ def import_file(
     if store.has(ref):
         return ref
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise BuildError(
             f"cannot read the wheel: {(error.strerror or '').lower()}", where=Location(path)

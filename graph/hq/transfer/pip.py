@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -127,6 +128,8 @@ def _run(command: Sequence[str], folder: str, progress: Callable[[int], None]) -
                 return process.wait(_POLL)
             except subprocess.TimeoutExpired:
                 progress(_largest(folder))
+                if not threading.main_thread().is_alive():  # Ctrl-C reaches that one only
+                    raise KeyboardInterrupt from None
     finally:
         _end(process)
 
