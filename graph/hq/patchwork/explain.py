@@ -63,6 +63,7 @@ def _failed(outcome: PatchOutcome) -> list[tuple[FileReport, Placed]]:
         for report in outcome.files
         for placed in report.hunks
         if (not placed.lands or placed.outside)
+        and placed.hunk.old  # without it there is nothing to set beside the file
         and not isinstance(placed.placement, (TargetMissing, AlreadyApplied))
     ]
     return failed[:_MAX_HUNKS]
