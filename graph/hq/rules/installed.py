@@ -1,8 +1,8 @@
 """``installed``: a layer of one or more wheels as they stand when installed.
 
 Members go from the wheels' own deflate streams into the layer; scripts, INSTALLER and RECORD are
-the only new bytes. Two wheels of a layer may bring one path if its content is the same, as namespace
-packages do.
+the only new bytes. Two wheels of a layer may bring one path if its content is the same, as
+namespace packages do.
 """
 
 from __future__ import annotations
