@@ -63,7 +63,6 @@ def _failed(outcome: PatchOutcome) -> list[tuple[FileReport, Placed]]:
         for report in outcome.files
         for placed in report.hunks
         if (not placed.lands or placed.outside)
-        and placed.hunk.old  # without it there is nothing to set beside the file
         and not isinstance(placed.placement, (TargetMissing, AlreadyApplied))
     ]
     return failed[:_MAX_HUNKS]
@@ -86,6 +85,8 @@ def _summary(outcome: PatchOutcome) -> list[str]:
 
 def _hunk(report: FileReport, placed: Placed) -> list[str]:
     hunk = placed.hunk
+    if not hunk.old:
+        return []  # nothing to set beside the file
     heading = hunk.heading.decode("utf-8", "backslashreplace")
     named = f" ({_printable(heading)[:60]})" if heading else ""
     stated = hunk.old_start
