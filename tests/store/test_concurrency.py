@@ -202,7 +202,9 @@ def test_ctrl_c_ends_a_thread_that_waits_for_a_key(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"waiting\n"
         process.send_signal(signal.SIGINT)
-        assert process.stdout.read().split() == [b"interrupted", b"KeyboardInterrupt"]
+        said = process.stdout.read().split()
+        assert said[0] == b"interrupted"
+        assert b"held" not in said
         process.stdout.close()
         assert process.wait() == 0
 
