@@ -57,6 +57,10 @@ class Broken(Exception):
     """A connection failed, or ended in the middle of an answer. Trying again may help."""
 
 
+class Unreachable(InfrastructureError):
+    """A host does not answer, or answers with a failure of its own. Later it may."""
+
+
 class TooLong(Exception):
     """An answer is longer than it may be."""
 
@@ -177,7 +181,7 @@ class Http:
         """One request; the answer may have any status that a retry would not help.
 
         ``authorization`` is sent only to ``origin`` (``url``'s by default).
-        Raises ``InfrastructureError`` when the host cannot be reached or keeps failing.
+        Raises ``Unreachable`` when the host cannot be reached or keeps failing.
         """
         origin = origin or origin_of(url)
         for attempt in range(1, attempts + 1):
@@ -393,22 +397,22 @@ def _reason(error: BaseException) -> str:
     return "the connection was closed" if "without response" in str(error) else str(cause)
 
 
-def unreachable(url: str, reason: str) -> InfrastructureError:
+def unreachable(url: str, reason: str) -> Unreachable:
     """The error for a host that does not answer."""
     host = origin_of(url)[1]
-    return InfrastructureError(
+    return Unreachable(
         f"cannot reach {host}: {reason}",
         hint="check the name, the network and the proxy (https_proxy, no_proxy); then run hq again",
     )
 
 
-def failing(method: str, answer: Answer) -> InfrastructureError:
+def failing(method: str, answer: Answer) -> Unreachable:
     """The error for a host that keeps answering with a failure."""
     host = origin_of(answer.url)[1]
     status = answer.status
     message = said(answer)
     what = "has too much to do" if status == 429 else "fails"
-    return InfrastructureError(
+    return Unreachable(
         f"{host} {what}: it answers {method} with status {status}",
         details=[f"registry: {line}" for line in message],
         hint="try again later; if it stays, ask who runs the registry",
