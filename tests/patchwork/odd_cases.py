@@ -1,7 +1,7 @@
 """Odd patches, as data: what each is about, and what must come of it.
 
 ``stricter`` says why hq does not apply what a peer applies, ``looser`` why it applies what both
-peers leave; the peers are run on every case, and a case that needs such a reason and has none fails.
+peers leave; the peers are run on every case, and a case that lacks a reason it needs fails.
 """
 
 # fmt: off

@@ -586,10 +586,10 @@ class _Body:
         data, end = self.reader.data, self.reader.end
         while len(self.old) < self.olds or len(self.new) < self.news:
             if self.at >= end:
-                return self._fail("truncated", "the patch ends")
+                return self._fail("truncated", "the patch ends after")
             stop = data.find(b"\n", self.at)
             if stop < 0 and data[self.at] != _MARKER:
-                return self._fail("truncated", "the patch ends in the middle of a line")
+                return self._fail("truncated", "the patch ends in the middle of the line after")
             stop = end if stop < 0 else stop + 1
             if not self._take(data[self.at : stop]):
                 return False
@@ -641,13 +641,13 @@ class _Body:
         return False
 
     def _stop(self) -> bool:
-        return self._fail("counts", f"line {self.line} is none of them")
+        return self._fail("counts", f"line {self.line} does not fit after")
 
     def _fail(self, code: RefusalCode, why: str) -> bool:
         wanted = f"{self.olds} old and {self.news} new lines"
         found = f"{len(self.old)} and {len(self.new)}"
         self.reader.refuse(
-            code, f"hunk {self.number} announces {wanted}, but after {found} {why}",
+            code, f"hunk {self.number} announces {wanted}, but {why} {found}",
             "make the patch again, or mend the counts of its '@@' line",
         )  # fmt: skip
         return False
@@ -660,7 +660,7 @@ def _context(body: list[bytes]) -> tuple[int, int]:
             break
         leading += 1
     if leading == len(body):
-        return leading, 0
+        return leading, leading
     trailing = 0
     while body[-1 - trailing][0] == _CONTEXT:
         trailing += 1

@@ -233,7 +233,7 @@ class _Walk:
         if start < self.stated and self._stands_above(hunk):
             return Placed(
                 hunk, Conflict(0), -1,
-                "stated above the end of the hunk before it: the hunks overlap or are out of order",
+                "is stated above the end of the hunk before it: they overlap or are out of order",
             )  # fmt: skip
         self.stated = start + len(hunk.old) - hunk.trailing
         placed = self._insertion(hunk, start) if not hunk.old else self._search(hunk, start)
