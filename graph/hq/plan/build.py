@@ -19,6 +19,7 @@ from hq.model.canonical import Value
 from hq.model.errors import UsageError
 from hq.model.project import ImageSpec, OverlaySpec, PinSpec, SeriesItem
 from hq.oci.encode import Compression, encoder_id
+from hq.oci.layer import LAYER_VERSION
 from hq.plan.graph import ordered
 from hq.plan.node import BlobOf, DeltaOf, FileAt, Graph, Node, PathsOf, Selector, Source, ValueOf
 
@@ -259,6 +260,7 @@ def _layer_nodes(
         "wheel": BlobOf(wheel, "wheel"),
         "index": BlobOf(wheel, "index"),
     }
+    common["format"] = LAYER_VERSION
     wheel_params = {**common, "layer": "wheel", "file": spec.wheel.file}
     nodes = [_layer(f"layer:wheel{suffix}", wheel_params, wheel_inputs)]
     for stage in stages:
