@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,13 +99,12 @@ def test_the_latest_used_stay(store: DiskStore) -> None:
     assert left == [3, 4]
 
 
-def test_use_is_noted_once_a_day(store: DiskStore) -> None:
+def test_use_is_noted_once_a_day(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
     key = add(store, 1, [], used=1000)
-    store.actions.touch(key, 1000 + 3600)
-    assert os.stat(store.actions.path(key)).st_mtime == 1000
-    store.actions.touch(key, 1000 + 90_000)
-    assert os.stat(store.actions.path(key)).st_mtime == 91_000
-    store.actions.touch(key_of(2), 0)
+    for now, noted in [(1000 + 3600, 1000), (1000 + 90_000, 91_000), (91_001, 91_000)]:
+        monkeypatch.setattr(time, "time", lambda now=now: float(now))
+        assert store.actions.get(key) is not None
+        assert os.stat(store.actions.path(key)).st_mtime == noted
 
 
 def test_named_blobs_stay(store: DiskStore) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import suppress
 
 from hq.model.action import ActionResult, from_json, to_json
@@ -46,10 +47,12 @@ class DiskActions:
         except OSError as error:
             raise disk_fault(error, "read a cached result", self._root) from error
         try:
-            return parse_result(key, data)
+            result = parse_result(key, data)
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             self._warn(f"ignored a damaged cached result in the store: {key}: {error}")
             return None
+        self._touch(key, time.time())
+        return result
 
     def put(self, result: ActionResult) -> None:
         """Stores the result, whole or not at all. Raises ``InfrastructureError``."""
@@ -66,7 +69,7 @@ class DiskActions:
         """Single flight of ``key`` (64 hex digits: an action key, or a digest's ``hex``)."""
         return KeyLock(f"{self._root}/locks", key)
 
-    def touch(self, key: ActionKey, now: float) -> None:
+    def _touch(self, key: ActionKey, now: float) -> None:
         """Notes that ``key`` was used at ``now`` (seconds), at most once a day. Never raises."""
         path = self.path(key)
         with suppress(OSError):

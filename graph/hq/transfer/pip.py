@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from hq.model.errors import InfrastructureError
@@ -146,14 +147,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _largest(folder: str) -> int:
-    """The size of the largest file beneath ``folder``: the wheel on its way."""
+    """The size of the largest file that pip has written: the wheel on its way."""
     largest = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                largest = max(largest, os.stat(f"{place}/{name}").st_size)
-            except OSError:
-                continue
+    for part in (_TMP, "files"):  # not pip's log
+        for place, _, names in os.walk(f"{folder}/{part}"):
+            for name in names:
+                with suppress(OSError):
+                    largest = max(largest, os.stat(f"{place}/{name}").st_size)
     return largest
 
 
