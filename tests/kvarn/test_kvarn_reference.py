@@ -1,5 +1,6 @@
 """The method in torch: rotation, normalization, rounding, packing, bytes."""
 
+import itertools
 import math
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_normalization_balances_and_more_rounds_are_never_worse(seed: int) -> No
 
     found = [spread(iters) for iters in range(9)]
     assert found[8] < 0.1 * found[0]
-    assert all(later <= earlier + 1e-4 for earlier, later in zip(found, found[1:], strict=False))
+    assert all(later <= earlier + 1e-4 for earlier, later in itertools.pairwise(found))
 
 
 def test_a_flat_matrix_needs_no_factors() -> None:

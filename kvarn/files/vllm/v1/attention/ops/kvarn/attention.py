@@ -223,9 +223,7 @@ def takes_long_way(step: Step, settings: Settings) -> list[bool]:
     return ways
 
 
-def choose_splits(
-    settings: Settings, *, programs: int, tiles: int, processors: int
-) -> int:
+def choose_splits(settings: Settings, *, programs: int, tiles: int, processors: int) -> int:
     """Shares that the tiles of a request are divided into.
 
     Args:
@@ -313,7 +311,7 @@ def _attend_fused(
         plan = plan._replace(seq_lens=torch.where(skip, 0, plan.seq_lens))
     heads = tiles.shape[1]
     short = [n for n, is_long in zip(step.query_lens, long, strict=True) if not is_long]
-    max_query = max(max(short), 1)
+    max_query = max(*short, 1)
     shared = settings.shared_verify and max_query > 1
     queries, _ = kernels.query_block(q.shape[1] // heads, max_query, shared)
     splits = choose_splits(

@@ -15,7 +15,7 @@ own, which loses no more than an fp16 cache would.  K's factor per token is
 applied to the scores, V's factor per channel to the tile's share of the output.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -27,6 +27,7 @@ from .plan import StepPlan
 
 @triton.jit
 def _log_std(x, axis: tl.constexpr, count: tl.constexpr):
+    """Log of the standard deviation along an axis; 0 where there is none."""
     mean = tl.sum(x, axis=axis) / count
     centered = x - tl.expand_dims(mean, axis)
     std = tl.sqrt(tl.sum(centered * centered, axis=axis) / count)
@@ -34,15 +35,18 @@ def _log_std(x, axis: tl.constexpr, count: tl.constexpr):
 
 
 @triton.jit
-def _balance(x, iters, G: tl.constexpr, D: tl.constexpr):
-    """Row and column log factors of the most balanced state; see ``reference.normalize``."""
+def _balance(x, iters, G: tl.constexpr, D: tl.constexpr, ROWS_FIRST: tl.constexpr):
+    """Row and column log factors of the most balanced state; see ``reference.normalize``.
+
+    The reference transposes V, so its first pass there is over what are columns here.
+    """
     log_row = tl.zeros((G,), tl.float32)
     log_col = tl.zeros((D,), tl.float32)
     best_row = log_row
     best_col = log_col
     best = float("inf")
     for _ in range(iters + 1):
-        scaled = x * tl.exp(-log_row)[:, None] * tl.exp(-log_col)[None, :]
+        scaled = x.to(tl.float32) * tl.exp(-log_row)[:, None] * tl.exp(-log_col)[None, :]
         row_std = _log_std(scaled, 1, D)
         col_std = _log_std(scaled, 0, G)
         spread = (
@@ -55,9 +59,12 @@ def _balance(x, iters, G: tl.constexpr, D: tl.constexpr):
         best = tl.where(better, spread, best)
         best_row = tl.where(better, log_row, best_row)
         best_col = tl.where(better, log_col, best_col)
-        log_row += row_std
-        scaled = scaled * tl.exp(-row_std)[:, None]
-        log_col += _log_std(scaled, 0, G)
+        if ROWS_FIRST:
+            log_row += row_std
+            log_col += _log_std(scaled * tl.exp(-row_std)[:, None], 0, G)
+        else:
+            log_col += col_std
+            log_row += _log_std(scaled * tl.exp(-col_std)[None, :], 1, D)
     return best_row, best_col
 
 
@@ -67,12 +74,15 @@ def _clamp_half(x):
 
 
 @triton.jit
-def _pack(codes, G: tl.constexpr, D: tl.constexpr, BITS: tl.constexpr):
-    """Codes [G, D] to bytes [G, D * BITS / 8], channels by stride."""
-    PER: tl.constexpr = 8 // BITS
-    parts = tl.reshape(codes, (G, PER, D // PER))
-    shift = (tl.arange(0, PER) * BITS).to(tl.int32)
-    return tl.sum(parts << shift[None, :, None], axis=1).to(tl.uint8)
+def _clamp_scale(x):
+    """Between the smallest normal and the largest fp16."""
+    return tl.minimum(tl.maximum(x, 0.00006103515625), 65504.0)
+
+
+@triton.jit
+def _codes(x, scale, zero, LEVELS: tl.constexpr):
+    steps = tl.floor((x - zero) / scale + 0.5)
+    return tl.minimum(tl.maximum(steps, 0.0), LEVELS * 1.0).to(tl.int32)
 
 
 @triton.jit
@@ -86,26 +96,30 @@ def _load_tile(
     query_start,
     new_stride_t,
     new_stride_h,
+    first_channel,
     HEADS: tl.constexpr,
     G: tl.constexpr,
     D: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
-    """A whole tile [G, D] in fp32: computed tokens from the pool, the others from the step."""
+    """WIDTH channels of a tile, fp16: computed tokens from the pool, others from the step."""
     token = tl.arange(0, G)
-    channel = tl.arange(0, D)
-    position = tile_start + token
-    old = position < computed
+    channel = first_channel + tl.arange(0, WIDTH)
     pool_at = ((slot * HEADS + head) * G + token).to(tl.int64) * D
-    from_pool = tl.load(
-        pool_ptr + pool_at[:, None] + channel[None, :], mask=old[:, None], other=0.0
-    )
-    row = tl.maximum(query_start + position - computed, 0).to(tl.int64)
-    from_step = tl.load(
-        new_ptr + row[:, None] * new_stride_t + head * new_stride_h + channel[None, :],
-        mask=(position >= computed)[:, None],
-        other=0.0,
-    )
-    return tl.where(old[:, None], from_pool.to(tl.float32), from_step.to(tl.float32))
+    pool_at = pool_at[:, None] + channel[None, :]
+    position = tile_start + token
+    row = query_start + position - computed
+    step_at = row.to(tl.int64)[:, None] * new_stride_t + head * new_stride_h + channel[None, :]
+    # Most tiles are wholly of one kind.
+    if tile_start >= computed:
+        x = tl.load(new_ptr + step_at)
+    elif tile_start + G <= computed:
+        x = tl.load(pool_ptr + pool_at)
+    else:
+        old = (position < computed)[:, None]
+        x = tl.load(pool_ptr + pool_at, mask=old, other=0.0)
+        x += tl.load(new_ptr + step_at, mask=position[:, None] >= computed, other=0.0)
+    return x
 
 
 @triton.jit
@@ -154,65 +168,75 @@ def _flush_kernel(
     page = tiles_ptr + block * tile_stride_b + head * tile_stride_h
     token = tl.arange(0, G)
     channel = tl.arange(0, D)
+    half = tl.pointer_type(tl.float16)
+    # The parameters first. Codes are then chosen from the stored, rounded ones, part
+    # by part of the channels, which packs them without moving them between threads.
     if is_v == 0:
         x = _load_tile(
             k_ptr, k_pool_ptr, slot, head, tile * G, computed, query_start,
-            new_stride_t, new_stride_h, HEADS, G, D,
+            new_stride_t, new_stride_h, 0, HEADS, G, D, D,
         )  # fmt: skip
-        log_row, log_col = _balance(x, iters, G, D)
+        log_row, log_col = _balance(x, iters, G, D, True)
         mean = tl.sum(log_row, axis=0) / G
         other = tl.exp(log_row - mean).to(tl.float16)
         column = tl.exp(log_col + mean)
-        rows = x / other.to(tl.float32)[:, None]
-        balanced = rows / column[None, :]
+        balanced = x.to(tl.float32) / other.to(tl.float32)[:, None] / column[None, :]
         low = tl.min(balanced, axis=0)
         high = tl.max(balanced, axis=0)
         LEVELS: tl.constexpr = 2**K_BITS - 1
         zero = _clamp_half(low * column).to(tl.float16)
-        scale = (high - low) / LEVELS * column
-        scale = tl.minimum(tl.maximum(scale, 0.00006103515625), 65504.0).to(tl.float16)
-        codes = tl.floor(
-            (rows - zero.to(tl.float32)[None, :]) / scale.to(tl.float32)[None, :] + 0.5
-        )
-        codes = tl.minimum(tl.maximum(codes, 0.0), LEVELS * 1.0).to(tl.int32)
-        BYTES: tl.constexpr = D * K_BITS // 8
-        byte = tl.arange(0, BYTES)
-        packed = _pack(codes, G, D, K_BITS)
-        tl.store(page + token[:, None] * BYTES + byte[None, :], packed)
-        half = tl.pointer_type(tl.float16)
+        scale = _clamp_scale((high - low) / LEVELS * column).to(tl.float16)
         tl.store((page + K_SCALE).to(half) + channel, scale)
         tl.store((page + K_ZERO).to(half) + channel, zero)
         tl.store((page + K_OTHER).to(half) + token, other)
+        tl.debug_barrier()
+        BYTES: tl.constexpr = D * K_BITS // 8
+        byte = tl.arange(0, BYTES)
+        packed = tl.zeros((G, BYTES), tl.int32)
+        for part in range(0, 8 // K_BITS):
+            piece = _load_tile(
+                k_ptr, k_pool_ptr, slot, head, tile * G, computed, query_start,
+                new_stride_t, new_stride_h, part * BYTES, HEADS, G, D, BYTES,
+            )  # fmt: skip
+            s = tl.load((page + K_SCALE).to(half) + part * BYTES + byte).to(tl.float32)
+            z = tl.load((page + K_ZERO).to(half) + part * BYTES + byte).to(tl.float32)
+            o = tl.load((page + K_OTHER).to(half) + token).to(tl.float32)
+            codes = _codes(piece.to(tl.float32) / o[:, None], s[None, :], z[None, :], LEVELS)
+            packed = packed | (codes << (part * K_BITS))
+        tl.store(page + token[:, None] * BYTES + byte[None, :], packed.to(tl.uint8))
     else:
         y = _load_tile(
             v_ptr, v_pool_ptr, slot, head, tile * G, computed, query_start,
-            new_stride_t, new_stride_h, HEADS, G, D,
+            new_stride_t, new_stride_h, 0, HEADS, G, D, D,
         )  # fmt: skip
-        # The rounded axis goes first, as in the reference, which transposes V.
-        log_chan, log_token = _balance(tl.trans(y), iters, D, G)
+        log_token, log_chan = _balance(y, iters, G, D, False)
         vmean = tl.sum(log_chan, axis=0) / D
         vother = tl.exp(log_chan - vmean).to(tl.float16)
         across = tl.exp(log_token + vmean)
-        vrows = y / vother.to(tl.float32)[None, :]
-        vbalanced = vrows / across[:, None]
+        vbalanced = y.to(tl.float32) / vother.to(tl.float32)[None, :] / across[:, None]
         vlow = tl.min(vbalanced, axis=1)
         vhigh = tl.max(vbalanced, axis=1)
         VLEVELS: tl.constexpr = 2**V_BITS - 1
         vzero = _clamp_half(vlow * across).to(tl.float16)
-        vscale = (vhigh - vlow) / VLEVELS * across
-        vscale = tl.minimum(tl.maximum(vscale, 0.00006103515625), 65504.0).to(tl.float16)
-        vcodes = tl.floor(
-            (vrows - vzero.to(tl.float32)[:, None]) / vscale.to(tl.float32)[:, None] + 0.5
-        )
-        vcodes = tl.minimum(tl.maximum(vcodes, 0.0), VLEVELS * 1.0).to(tl.int32)
+        vscale = _clamp_scale((vhigh - vlow) / VLEVELS * across).to(tl.float16)
+        tl.store((page + V_SCALE).to(half) + token, vscale)
+        tl.store((page + V_ZERO).to(half) + token, vzero)
+        tl.store((page + V_OTHER).to(half) + channel, vother)
+        tl.debug_barrier()
         VBYTES: tl.constexpr = D * V_BITS // 8
         vbyte = tl.arange(0, VBYTES)
-        vpacked = _pack(vcodes, G, D, V_BITS)
-        tl.store(page + V_CODES + token[:, None] * VBYTES + vbyte[None, :], vpacked)
-        vhalf = tl.pointer_type(tl.float16)
-        tl.store((page + V_SCALE).to(vhalf) + token, vscale)
-        tl.store((page + V_ZERO).to(vhalf) + token, vzero)
-        tl.store((page + V_OTHER).to(vhalf) + channel, vother)
+        vpacked = tl.zeros((G, VBYTES), tl.int32)
+        for part in range(0, 8 // V_BITS):
+            vpiece = _load_tile(
+                v_ptr, v_pool_ptr, slot, head, tile * G, computed, query_start,
+                new_stride_t, new_stride_h, part * VBYTES, HEADS, G, D, VBYTES,
+            )  # fmt: skip
+            vs = tl.load((page + V_SCALE).to(half) + token).to(tl.float32)
+            vz = tl.load((page + V_ZERO).to(half) + token).to(tl.float32)
+            vo = tl.load((page + V_OTHER).to(half) + part * VBYTES + vbyte).to(tl.float32)
+            vcodes = _codes(vpiece.to(tl.float32) / vo[None, :], vs[:, None], vz[:, None], VLEVELS)
+            vpacked = vpacked | (vcodes << (part * V_BITS))
+        tl.store(page + V_CODES + token[:, None] * VBYTES + vbyte[None, :], vpacked.to(tl.uint8))
 
 
 @triton.jit
@@ -396,7 +420,7 @@ def _decode_kernel(
         f1 = tl.load(f_at + QUARTER).to(tl.float32)
         f2 = tl.load(f_at + 2 * QUARTER).to(tl.float32)
         f3 = tl.load(f_at + 3 * QUARTER).to(tl.float32)
-        for part in tl.static_range(0, G // BLOCK_N):
+        for part in range(0, G // BLOCK_N):
             token = part * BLOCK_N + tl.arange(0, BLOCK_N)
             k_bytes = tl.load(page + token[:, None] * HALF + k_channel[None, :])
             k0 = _page_k(page, token, D, 0, K_SCALE, K_ZERO, k_bytes)
@@ -430,7 +454,7 @@ def _decode_kernel(
             slot = tl.load(rows_ptr + req) * 2 + tile % 2
         if slot >= 0 and tile >= low and tile < high:
             base = (slot.to(tl.int64) * HEADS + head) * G
-            for part in tl.static_range(0, G // BLOCK_N):
+            for part in range(0, G // BLOCK_N):
                 token = part * BLOCK_N + tl.arange(0, BLOCK_N)
                 stored = (tile * G + token < seq_len)[:, None]
                 k_at = k_pool_ptr + (base + token)[:, None] * D + k_channel[None, :]
@@ -560,6 +584,19 @@ def _dequantize_kernel(
             tl.store(v_target, v * factor)
 
 
+class Launch(NamedTuple):
+    """How the decode kernel is launched; ``bench/kvarn_gpu.py`` compares the choices."""
+
+    block_n: int
+    """Tokens taken at once; divides a tile."""
+    num_warps: int
+
+
+def decode_launch(dim: int) -> Launch:
+    """The launch for a head size."""
+    return Launch(32, 4) if dim >= 256 else Launch(64, 8)
+
+
 def _parts(config: KVarNConfig) -> dict[str, int]:
     """Offsets in a tile as the kernels' constants."""
     at = config.offsets
@@ -676,6 +713,7 @@ def decode(
     sinks: int,
     shared: bool = False,
     window: int = 0,
+    launch: Launch | None = None,
 ) -> torch.Tensor:
     """Attention of rotated fp16 queries [tokens, query heads, D]; rotated fp32 output.
 
@@ -687,6 +725,7 @@ def decode(
     heads = tiles.shape[1]
     group = q_heads // heads
     queries, block_m = query_block(group, max_query, shared)
+    launch = launch or decode_launch(dim)
     part = torch.empty(splits, tokens, q_heads, dim, dtype=torch.float32, device=q.device)
     # Splits without tiles, and padding, leave their entries as they are.
     lse = torch.full((splits, tokens, q_heads), float("-inf"), device=q.device)
@@ -722,9 +761,9 @@ def decode(
         D=dim,
         QUERIES=queries,
         BLOCK_M=block_m,
-        BLOCK_N=32 if dim >= 256 else 64,
+        BLOCK_N=launch.block_n,
         WINDOW=window,
-        num_warps=4,
+        num_warps=launch.num_warps,
         **_parts(config),
     )
     out = torch.empty(tokens, q_heads, dim, dtype=torch.float32, device=q.device)

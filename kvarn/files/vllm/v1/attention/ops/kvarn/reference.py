@@ -94,9 +94,7 @@ class Quantized(NamedTuple):
     other: torch.Tensor
 
 
-def _quantize_columns(
-    x: torch.Tensor, bits: int, iters: int, quantile: float | None
-) -> Quantized:
+def _quantize_columns(x: torch.Tensor, bits: int, iters: int, quantile: float | None) -> Quantized:
     """Round ``x`` [..., G, D] per column; the row factors are ``other``."""
     log_row, log_col = normalize(x, iters)
     mean = log_row.mean(-1, keepdim=True)
