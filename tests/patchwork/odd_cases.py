@@ -524,6 +524,9 @@ GIT = [
        tree(b="1\n", c="2\n")),
     refused("rename-out", "a rename out of the tree", F, git(
         "similarity index 100%", "rename from f", "rename to ../../evil", new="../../evil")),
+    refused("rename-inconsistent", "the lines below the rename name another file", tree(old=N20),
+            git("rename from old", "rename to new", "--- a/other", "+++ b/new", old="old", new="new")
+            + HUNK, stricter="GNU patch does not compare the names"),
     rejected("rename-missing", "neither name is there", F, git(
         "similarity index 100%", "rename from old", "rename to new", old="old", new="new")),
     ok("rename-mode", "a rename that makes executable", tree(old=N20), git(

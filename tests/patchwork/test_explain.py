@@ -76,6 +76,9 @@ REFUSALS = {
     "undone": (0, "the patch changes nothing: its sections undo each other"),
     "create-with-old-lines": (1, "the patch creates 'f', yet expects lines in it"),
     "rename-out": (1, "a '..' in the path: '../../evil'"),
+    "rename-inconsistent": (
+        1, "the extended header names 'old', the lines below it 'a/other'"
+    ),
     "mode-index-differs": (
         1, "the mode of 'f' differs: expected executable, found not executable"
     ),

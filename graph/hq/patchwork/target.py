@@ -88,6 +88,14 @@ def _moved(section: Section, header: GitHeader, strip: int) -> Target | Refusal:
     if isinstance(paths, Refusal):
         return paths
     old, new = paths[0], paths[-1]
+    for side, path in ((section.old, old), (section.new, new)):
+        if side is not None and path not in [strip_name(name, strip) for name in side.names]:
+            named = f"'{show(side.names[0])}'" if side.names else "/dev/null"
+            return Refusal(
+                "git-header", section.line,
+                f"the extended header names '{show(path)}', the lines below it {named}",
+                "make the patch again with 'git diff'",
+            )  # fmt: skip
     if old == new:
         return _target(section, "edit", (old,), "")
     return _target(section, "rename" if rename else "copy", (old,), new)
