@@ -15,7 +15,7 @@ from hq.debian.refuse import MAX_NAME, link_problem, name_problem, refuse
 BLOCK: Final = 512
 MAX_ENTRIES: Final = 1_000_000
 _MODE_BITS: Final = 0o7777
-_MAX_ID: Final = 1 << 31
+_MAX_ID: Final = 8**7  # beyond it a layer's tar would need pax headers
 
 EntryType = Literal["f", "d", "l", "h"]
 _TYPES: Final[dict[bytes, EntryType]] = {

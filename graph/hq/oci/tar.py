@@ -3,7 +3,8 @@
 POSIX ustar (IEEE Std 1003.1, pax, "ustar Interchange Format") with uid and gid 0, no user and group
 names, mode 0644, or 0755 for directories and executables, and one modification time for all. A pax
 extended header precedes an entry only when ustar cannot say something: a name that is not ASCII or
-does not fit even when split at a ``/``, such a link target, a size of 8 GiB or more.
+does not fit even when split at a ``/``, such a link target, a size of 8 GiB or more. A root file
+system needs other modes, owners by number, and hard links: ``attributes`` and the kind ``h``.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ END: Final = bytes(2 * BLOCK)
 """The end of an archive: two blocks of zeros."""
 
 DIRECTORY: Final = "d"
-EntryKind = Literal["f", "x", "l", "d"]
+HARD_LINK: Final = "h"
+EntryKind = Literal["f", "x", "l", "d", "h"]
 
 MAX_MTIME: Final = 8**11 - 1
+MAX_OWNER: Final = 8**7 - 1
 
-_TYPES = {"f": b"0", "x": b"0", "l": b"2", "d": b"5", "pax": b"x"}
+_TYPES = {"f": b"0", "x": b"0", "l": b"2", "d": b"5", "h": b"1", "pax": b"x"}
 _MODES = {"f": b"0000644\0", "x": b"0000755\0", "l": b"0000777\0", "d": b"0000755\0"}
-_MODES["pax"] = _MODES["f"]
+_MODES["pax"] = _MODES["h"] = _MODES["f"]
 _ZERO8 = b"0000000\0"
+_ATTRIBUTES = {kind: mode + _ZERO8 + _ZERO8 for kind, mode in _MODES.items()}
 _TAIL = b"ustar\00000" + bytes(64) + _ZERO8 + _ZERO8  # magic, version, names, device numbers
 _PAX_NAME = b"././@PaxHeader"
 _NO_PAD = b""
@@ -46,11 +50,18 @@ def padding(size: int) -> bytes:
     return bytes(rest) if rest else _NO_PAD
 
 
-def entry(path: str, kind: EntryKind, size: int, mtime: int, target: str = "") -> bytes:
+def attributes(mode: int, uid: int, gid: int) -> bytes:
+    """The three header fields, for ``entry``. Owners are at most ``MAX_OWNER``."""
+    return b"%07o\0%07o\0%07o\0" % (mode, uid, gid)
+
+
+def entry(
+    path: str, kind: EntryKind, size: int, mtime: int, target: str = "", owned: bytes = b""
+) -> bytes:
     """The header blocks of one entry: one, or three and more when pax records are needed.
 
     ``size`` in bytes, 0 for links and directories. ``target`` is a link's. ``mtime`` in seconds,
-    checked by ``check_mtime``.
+    checked by ``check_mtime``. ``owned``: ``attributes`` instead of the usual mode and owner.
     """
     name = (path + "/" if kind == DIRECTORY else path).encode("utf-8", "surrogateescape")
     link = target.encode("utf-8", "surrogateescape")
@@ -66,13 +77,20 @@ def entry(path: str, kind: EntryKind, size: int, mtime: int, target: str = "") -
     if size >= 8**11:
         records["size"] = b"%d" % size
         stated = 0
-    block = _block(place, kind, stated, mtime, link)
+    block = _block(place, kind, stated, mtime, link, owned)
     return _pax(records, mtime) + block if records else block
 
 
-def _block(place: tuple[bytes, bytes], kind: str, size: int, mtime: int, link: bytes) -> bytes:
+def _block(
+    place: tuple[bytes, bytes],
+    kind: str,
+    size: int,
+    mtime: int,
+    link: bytes,
+    owned: bytes = b"",
+) -> bytes:
     prefix, name = place
-    head = b"%-100b%b%b%b%011o\0%011o\0" % (b"", _MODES[kind], _ZERO8, _ZERO8, size, mtime)
+    head = b"%-100b%b%011o\0%011o\0" % (b"", owned or _ATTRIBUTES[kind], size, mtime)
     head = name.ljust(100, b"\0") + head[100:]
     tail = _TYPES[kind] + link.ljust(100, b"\0") + _TAIL + prefix.ljust(167, b"\0")
     # The sum is taken with the checksum field full of blanks.
