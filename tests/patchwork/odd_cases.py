@@ -215,6 +215,20 @@ FORMATS = [
 ]
 
 COUNTS = [
+    ok("looks-like-header", "lines that begin with -- and ++ go and come",
+       tree(f="a\n-- old\nb\nc\nd\ne\n"),
+       HEAD + "@@ -1,3 +1,3 @@\n a\n--- old\n+++ new\n b\n@@ -5,2 +5,2 @@\n d\n-e\n+E\n",
+       tree(f="a\n++ new\nb\nc\nd\nE\n"), "exact exact"),
+    ok("looks-like-header-last", "the same as the last lines of a hunk",
+       tree(f="a\n-- old\nb\nc\n"),
+       HEAD + "@@ -2 +2 @@\n--- old\n+++ new\n@@ -3,2 +3,2 @@\n b\n-c\n+C\n",
+       tree(f="a\n++ new\nb\nC\n"), "exact exact"),
+    ok("two-files", "two files and no line between", F | tree(g=N20),
+       STANDARD + STANDARD.replace("a/f", "a/g").replace("b/f", "b/g"), DONE | tree(g=SEVEN)),
+    ok("two-files-git", "two files under git lines, with a signature", F | tree(g=N20),
+       git("index 1111111..2222222 100644", "--- a/f", "+++ b/f") + HUNK
+       + git("index 1111111..2222222 100644", "--- a/g", "+++ b/g", old="g", new="g") + HUNK
+       + "-- \n2.39.5\n", DONE | tree(g=SEVEN)),
     refused("counts-too-small", "lines left over", F, HEAD + "@@ -4,5 +4,5 @@\n" + BODY,
             stricter="git drops the rest without a word"),
     refused("counts-too-small-blank", "the left-over lines begin with a stripped blank line", F,
@@ -320,6 +334,17 @@ def in_function(number: int) -> Tree:
 
 
 PLACES = [
+    ok("twins-blob", "the file is the one the patch was made from: the nearest place",
+       tree(f=FUNCTIONS), git(
+           f"index {blob(FUNCTIONS.encode())}..1111111 100644", "--- a/f", "+++ b/f")
+       + "@@ -7,3 +7,3 @@\n" + IN_FUNCTION, in_function(2), "offset"),
+    ok("u0-change-beside-its-result", "no context, moved, and the new line stands elsewhere too",
+       tree(f=b"line seven\nnew\n" + N20), HEAD + "@@ -7 +7 @@\n-line 7\n+line seven\n",
+       tree(f=b"line seven\nnew\n" + SEVEN), "offset"),
+    ok("label-in-function", "a label at the margin ends no function",
+       tree(f="int f(int a)\n{\n\tx();\nout:\n\ty();\n\tz();\n}\n"),
+       HEAD + "@@ -5,3 +5,3 @@ int f(int a)\n \ty();\n-\tz();\n+\tq();\n }\n",
+       tree(f="int f(int a)\n{\n\tx();\nout:\n\ty();\n\tq();\n}\n"), "exact"),
     ok("offset", "the whole file moved down", tree(f=b"new\n" * 3 + N20), STANDARD,
        tree(f=b"new\n" * 3 + SEVEN), "offset"),
     ok("offset-up", "lines above are gone", tree(f=numbered(3, 20)), STANDARD,
@@ -525,8 +550,8 @@ GIT = [
     refused("rename-out", "a rename out of the tree", F, git(
         "similarity index 100%", "rename from f", "rename to ../../evil", new="../../evil")),
     refused("rename-inconsistent", "the lines below the rename name another file", tree(old=N20),
-            git("rename from old", "rename to new", "--- a/other", "+++ b/new", old="old", new="new")
-            + HUNK, stricter="GNU patch does not compare the names"),
+            git("rename from old", "rename to new", "--- a/other", "+++ b/new", old="old",
+                new="new") + HUNK, stricter="GNU patch does not compare the names"),
     rejected("rename-missing", "neither name is there", F, git(
         "similarity index 100%", "rename from old", "rename to new", old="old", new="new")),
     ok("rename-mode", "a rename that makes executable", tree(old=N20), git(

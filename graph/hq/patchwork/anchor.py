@@ -25,6 +25,7 @@ _CALL = re.compile(rb"\s*[A-Za-z_$~][\w\s:<>,*&\[\]$~.-]*\(")
 _STATEMENT = re.compile(rb"\s*(?:if|for|while|switch|return|else|elif|with|print|assert|raise)\b")
 _MAX_HEADING = 400
 _SHORTEST_CUT = 39
+_FARTHEST = 20_000  # lines; no definition is longer (a bound on what a hostile patch can cost)
 _LABEL = re.compile(rb"\w+:\s*(?:$|//|/\*)")  # of a goto, or "public:": git's C driver skips it too
 
 
@@ -48,8 +49,9 @@ def lies_in(lines: Sequence[bytes], at: int, hunk: Hunk) -> bool:
 
 def _encloses(lines: Sequence[bytes], at: int, heading: bytes) -> bool:
     python = bool(_PYTHON.match(heading))
+    top = max(0, at - _FARTHEST)
     closed = None  # the least depth at which another definition began on the way up
-    for index in range(min(at, len(lines)) - 1, -1, -1):
+    for index in range(min(at, len(lines)) - 1, top - 1, -1):
         line = lines[index]
         if python and b"def " not in line and b"class " not in line:
             continue  # cheap, and true of nearly every line

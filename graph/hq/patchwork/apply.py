@@ -221,13 +221,14 @@ def listed(numbers: Sequence[int], most: int) -> str:
 class _State:
     """The tree as the sections so far have left it."""
 
-    __slots__ = ("_seen", "_vacated", "allow_repeat", "lines", "now", "read")
+    __slots__ = ("_seen", "_vacated", "allow_repeat", "folders", "lines", "now", "read")
 
     def __init__(self, read: Read, allow_repeat: bool, targets: list[Target], lines: Lines) -> None:
         self.lines = lines
         self.read = read
         self.allow_repeat = allow_repeat
         self.now: dict[str, File | None] = {}
+        self.folders: set[str] = set()  # of the files that this patch makes
         self._seen: dict[str, File | None] = {}
         self._vacated = {
             target.paths[0] for target in targets if target.dest and target.operation == "rename"
@@ -340,13 +341,14 @@ class _State:
         file = self.get(path)
         if file is not None:
             return self._exists(target, path, file, made)
-        if any(name.startswith(path + "/") and there for name, there in self.now.items()):
+        if path in self.folders:
             return _rejected(target, path, f"'{show(path)}' is a directory")
         if made.kind == "l":
             trouble = _link_trouble(target, path, made.data)
             if trouble is not None:
                 return FileReport(path, target.line, trouble=trouble)
         self.now[path] = made
+        self.folders.update(parents(path))
         return FileReport(
             path, target.line, tuple(Placed(h, Exact(1), 0, lands=True) for h in target.hunks)
         )
@@ -428,6 +430,7 @@ class _State:
                 return report._replace(trouble=trouble)
         self.base(dest)
         self.now[dest] = made
+        self.folders.update(parents(dest))
         if target.operation == "rename" and not (path in self.now and path in self._landed_on()):
             self.now[path] = None
         return report._replace(path=dest)

@@ -49,6 +49,7 @@ _MODE = re.compile(rb"[0-7]{5,6}$")
 _INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{5,6}))?$")
 _NORMAL = re.compile(rb"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?\n[<>] ")
 _ED = re.compile(rb"\d+(?:,\d+)?[aci]\r?\n")
+_ED_END = re.compile(rb"^\.\r?$", re.MULTILINE)
 _ED_DELETE = re.compile(rb"\d+(?:,\d+)?d\r?(?:\n|\Z)")
 _MAGIC = (
     (b"\x1f\x8b", "gzip"),
@@ -313,7 +314,7 @@ class _Reader:
                 "normal-diff", "a 'normal' diff, without context; only unified diffs are read",
                 "make it with 'diff -u'",
             )  # fmt: skip
-        elif (_ED.match(self.data, self.at) and self.data.find(b"\n.", self.at) >= 0) or (
+        elif (_ED.match(self.data, self.at) and _ED_END.search(self.data, self.at)) or (
             not self.sections and _ED_DELETE.match(self.data, self.at)
         ):
             self._begin()

@@ -33,6 +33,7 @@ from hq.patchwork.patch import Hunk
 
 MAX_FUZZ: Final = 2
 MAX_CANDIDATES: Final = 10_000
+MAX_SEARCHED: Final = 50
 
 
 class Exact(NamedTuple):
@@ -180,13 +181,16 @@ def place(image: Image, hunks: Sequence[Hunk], options: Options = _DEFAULT) -> l
 class _Walk:
     """What placing has learnt from the hunks above."""
 
-    __slots__ = ("added", "changed", "floor", "grown", "image", "options", "shift", "stated")
+    __slots__ = (
+        "added", "changed", "floor", "grown", "image", "options", "searched", "shift", "stated"
+    )  # fmt: skip
 
     def __init__(self, image: Image, options: Options) -> None:
         self.image = image
         self.options = options
         self.shift = 0  # offset of the hunks above
         self.grown = 0  # lines that hunks above would have added and that are there already
+        self.searched = 0  # how often the most similar place was looked for
         self.added = 0  # lines that hunks above add to the result
         self.floor = 0  # the end of the hunk above
         self.changed = 0  # the end of its last change: what follows is context, which may be shared
@@ -280,6 +284,8 @@ class _Walk:
         free = [at for at in forward if not there or self._inside_copy(hunk, at) < 0]
         if there and (guess in there or not free):
             return self._already(hunk, _nearest(there, guess))
+        if not hunk.leading and not hunk.trailing:
+            there = []  # lone lines stand in many places and prove nothing from afar
         if free:
             return self._choose(hunk, start, guess, free, there)
         return self._fuzzy(hunk, guess) or self._conflict(image, hunk, guess)
@@ -397,7 +403,8 @@ class _Walk:
         return None
 
     def _conflict(self, image: Image, hunk: Hunk, guess: int) -> Placed:
-        votes = image.votes(hunk.old)
+        self.searched += 1
+        votes = image.votes(hunk.old) if self.searched <= MAX_SEARCHED else {}
         at, best = guess, votes.get(guess, 0)
         for spot, count in sorted(votes.items()):
             nearer = abs(spot - guess) < abs(at - guess)
