@@ -191,6 +191,30 @@ def test_the_int4_cache_is_read_without_a_mask(observed: Observed, pin: str) -> 
         assert patched[same] == stock[same] == 0.0
 
 
+@pytest.mark.parametrize("pin", PINS)
+def test_a_few_query_tokens_split_the_context(observed: Observed, pin: str) -> None:
+    """spec-decode-attn: errors against torch in float32, of outputs near 1."""
+    stock = observed(pin, "stock", "spec_decode_attn")
+    patched = observed(pin, "patched", "spec_decode_attn")
+    for case in ("head size 64", "head size 128", "head size 256"):
+        assert (stock[case], patched[case]) == (["flash", None], ["own", 0.0])
+    assert set(patched["left to flash"].values()) == {"flash"}
+    assert patched["off"] == "flash"
+    assert patched["splits"] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("pin", PINS)
+def test_long_queries_take_their_product_in_eight_bits(observed: Observed, pin: str) -> None:
+    """prefill-attn-int8."""
+    stock = observed(pin, "stock", "prefill_attn_int8")
+    patched = observed(pin, "patched", "prefill_attn_int8")
+    assert (stock["mixed batch"], patched["mixed batch"]) == ("flash", "own")
+    assert patched["close"]
+    assert patched["not the 16-bit product"]
+    assert set(patched["left to flash"].values()) == {"flash"}
+    assert patched["off"] == "flash"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [patch.stem for patch in trees.series("0.29.0")])
 def test_without_its_patch_a_topic_shows_the_fault(
