@@ -16,24 +16,28 @@ from collections.abc import Sequence
 from hq.patchwork.patch import Hunk
 
 _PYTHON = re.compile(rb"\s*(?:async +def|def|class) +\w")
-_KEYWORD = re.compile(
+_KEYWORD = (
     rb"\s*(?:[\w:<>,*&\[\]()]+\s+)*"
     rb"(?:function|func|fn|fun|sub|proc|struct|enum|union|interface|namespace|module|impl|trait|type)"
     rb"\s+[\w$]"
 )
-_CALL = re.compile(rb"\s*[A-Za-z_$~][\w\s:<>,*&\[\]$~.-]*\(")
-_STATEMENT = re.compile(rb"\s*(?:if|for|while|switch|return|else|elif|with|print|assert|raise)\b")
+_CALL = rb"\s*[A-Za-z_$~][\w\s:<>,*&\[\]$~.-]*\("
+_STATEMENT = rb"\s*(?:if|for|while|switch|return|else|elif|with|print|assert|raise)\b"
 _MAX_HEADING = 400
 _SHORTEST_CUT = 39
 _FARTHEST = 20_000  # lines; no definition is longer (a bound on what a hostile patch can cost)
-_LABEL = re.compile(rb"\w+:\s*(?:$|//|/\*)")  # of a goto, or "public:": git's C driver skips it too
+_LABEL = rb"\w+:\s*(?:$|//|/\*)"  # of a goto, or "public:": git's C driver skips it too
 
 
 def names_definition(heading: bytes) -> bool:
     """Whether a section heading is the head of a function, class or the like."""
-    if not heading or len(heading) > _MAX_HEADING or _STATEMENT.match(heading):
+    if not heading or len(heading) > _MAX_HEADING:
         return False
-    return bool(_PYTHON.match(heading) or _CALL.match(heading) or _KEYWORD.match(heading))
+    if _PYTHON.match(heading):
+        return True
+    if re.match(_STATEMENT, heading):
+        return False
+    return bool(re.match(_CALL, heading) or re.match(_KEYWORD, heading))
 
 
 def lies_in(lines: Sequence[bytes], at: int, hunk: Hunk) -> bool:
@@ -77,4 +81,4 @@ def _is_heading(line: bytes, heading: bytes) -> bool:
 def _begins_like(bare: bytes) -> bool:
     """The default of git and GNU diff: a line that begins with a letter, ``_`` or ``$``."""
     first = bare[:1]
-    return (first.isalpha() or first in (b"_", b"$")) and not _LABEL.match(bare)
+    return (first.isalpha() or first in (b"_", b"$")) and not re.match(_LABEL, bare)

@@ -30,22 +30,24 @@ _ESCAPES = {
 }
 _DAY = 86400
 _WIDEST_ZONE = 14 * 3600
+_LONGEST = 5000  # no file name is longer; a longer line is not searched for a date
 _MONTHS = {b"dec": (1969, 12, 31, -_DAY), b"jan": (1970, 1, 1, 0)}
 _CLOCK = rb"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:\.(?P<f>\d+))?"
 _ZONE = rb"(?:\s*(?P<z>[+-]\d\d:?\d\d|Z|GMT|UTC))?"
-_ISO = re.compile(rb"\s*(?P<y>\d{4})-(?P<mo>\d\d)-(?P<d>\d\d)[ T]" + _CLOCK + _ZONE)
-_CTIME = re.compile(
+# Compiled when first met: most patches have no date near the epoch.
+_ISO = rb"\s*(?P<y>\d{4})-(?P<mo>\d\d)-(?P<d>\d\d)[ T]" + _CLOCK + _ZONE
+_CTIME = (
     rb"\s*[A-Za-z]{3},?\s+(?P<mon>[A-Za-z]{3})\s+(?P<d>\d\d?)\s+" + _CLOCK
     + rb"(?:\s+[A-Z]{3,4})?\s+(?P<y>\d{4})" + _ZONE
 )  # fmt: skip
-_RFC = re.compile(
+_RFC = (
     rb"\s*(?:[A-Za-z]{3},\s+)?(?P<d>\d\d?)\s+(?P<mon>[A-Za-z]{3})\s+(?P<y>\d{4})\s+"
     + _CLOCK
     + _ZONE
 )
 _DATES = (_ISO, _CTIME, _RFC)
 # What other tools write behind a name with blanks and no tab: a date, or Subversion's revision.
-_TAIL = re.compile(
+_TAIL = (
     rb"\s+(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d.*|[A-Z][a-z]{2},? +[A-Z][a-z]{2} +\d+ \d\d:\d\d.*"
     rb"|\d\d? [A-Z][a-z]{2} \d{4} \d\d:\d\d.*|\((?:revision \d+|working copy|nonexistent)\))$"
 )
@@ -92,8 +94,8 @@ def read_side(text: bytes) -> Side:
         name, stamp = quoted
         return Side((decode(name),), is_epoch(stamp))
     name, tab, stamp = text.partition(b"\t")
-    if not tab:
-        tail = _TAIL.search(text)
+    if not tab and b" " in text and len(text) <= _LONGEST:
+        tail = re.search(_TAIL, text)
         if tail:
             name, stamp = text[: tail.start()], text[tail.start() :]
     if name.partition(b" ")[0] == b"/dev/null":
@@ -108,10 +110,10 @@ def is_epoch(stamp: bytes) -> bool:
 
     Without a time zone, any quarter of an hour that is that moment somewhere counts.
     """
-    if b"19" not in stamp:
+    if b"1970" not in stamp and b"1969" not in stamp:
         return False
     for pattern in _DATES:
-        match = pattern.match(stamp)
+        match = re.match(pattern, stamp)
         if match:
             return _is_epoch_date(match)
     return False

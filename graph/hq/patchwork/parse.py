@@ -38,19 +38,20 @@ _CONTEXT, _ADDED, _REMOVED, _MARKER = 0x20, 0x2B, 0x2D, 0x5C
 _RANGE = rb"(\d{1,15})(?:,(\d{1,15}))?"
 _HUNK_HEADER = re.compile(rb"@@ -" + _RANGE + rb" \+" + _RANGE + rb" @@([^\n]*)(?:\n|\Z)")
 _HUNK_HEADERS = re.compile(rb"^@@ -" + _RANGE + rb" \+" + _RANGE + rb" @@(.*)\n", re.MULTILINE)
-_HUNK_BODY = re.compile(rb"(?:[ +\-\\][^\n]*\n)*")
-_HUGE = re.compile(rb"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
+# Patterns of the rare paths are compiled when first met (and then found in re's own cache).
+_HUNK_BODY = rb"(?:[ +\-\\][^\n]*\n)*"
+_HUGE = rb"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@"
 _FIRST_BYTE = itemgetter(0)
 _OLD_SIDE = bytes(byte in b" -" for byte in range(256))
 _NEW_SIDE = bytes(byte in b" +" for byte in range(256))
 _IS_HEAD = bytes(byte in b"@" for byte in range(256))
 _MAKE_HUNK = partial(tuple.__new__, Hunk)
-_MODE = re.compile(rb"[0-7]{5,6}$")
-_INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{5,6}))?$")
-_NORMAL = re.compile(rb"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?\n[<>] ")
-_ED = re.compile(rb"\d+(?:,\d+)?[aci]\r?\n")
-_ED_END = re.compile(rb"^\.\r?$", re.MULTILINE)
-_ED_DELETE = re.compile(rb"\d+(?:,\d+)?d\r?(?:\n|\Z)")
+_MODE = rb"[0-7]{5,6}$"
+_INDEX = rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{5,6}))?$"
+_NORMAL = rb"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?\n[<>] "
+_ED = rb"\d+(?:,\d+)?[aci]\r?\n"
+_ED_END = rb"(?m)^\.\r?$"
+_ED_DELETE = rb"\d+(?:,\d+)?d\r?(?:\n|\Z)"
 _MAGIC = (
     (b"\x1f\x8b", "gzip"),
     (b"BZh", "bzip2"),
@@ -262,7 +263,7 @@ class _Reader:
         )  # fmt: skip
         self._begin()
         self.at = match.end()
-        body = _HUNK_BODY.match(self.data, self.at)
+        body = re.compile(_HUNK_BODY).match(self.data, self.at)
         assert body is not None
         self.line += 1 + self.data.count(b"\n", self.at, body.end())
         self.at = body.end()
@@ -308,15 +309,16 @@ class _Reader:
         )  # fmt: skip
 
     def _numbers(self) -> None:
-        if _NORMAL.match(self.data, self.at):
+        if re.compile(_NORMAL).match(self.data, self.at):
             self._begin()
             self.refuse_once(
                 "normal-diff", "a 'normal' diff, without context; only unified diffs are read",
                 "make it with 'diff -u'",
             )  # fmt: skip
-        elif (_ED.match(self.data, self.at) and _ED_END.search(self.data, self.at)) or (
-            not self.sections and _ED_DELETE.match(self.data, self.at)
-        ):
+        elif (
+            re.compile(_ED).match(self.data, self.at)
+            and re.compile(_ED_END).search(self.data, self.at)
+        ) or (not self.sections and re.compile(_ED_DELETE).match(self.data, self.at)):
             self._begin()
             self.refuse_once("ed-script", "an ed script; it is never run", "make it with 'diff -u'")
 
@@ -385,7 +387,7 @@ class _Reader:
         if text.startswith((b"similarity index ", b"dissimilarity index ")):
             return True
         if text.startswith(b"index "):
-            match = _INDEX.match(text, 6)
+            match = re.compile(_INDEX).match(text, 6)
             if match:
                 found["old_blob"], found["new_blob"] = match[1].decode(), match[2].decode()
                 if match[3]:
@@ -404,7 +406,7 @@ class _Reader:
         return False
 
     def _mode(self, text: bytes) -> int:
-        mode = int(text, 8) if _MODE.match(text) else 0
+        mode = int(text, 8) if re.compile(_MODE).match(text) else 0
         if mode & 0o170000 not in (0o100000, 0o120000):
             shown = text[:20].decode("ascii", "backslashreplace")
             self.refuse(
@@ -437,7 +439,7 @@ class _Reader:
 
     def _bad_header(self) -> None:
         text = self.peek()
-        if _HUGE.match(text):
+        if re.compile(_HUGE).match(text):
             self.refuse("hunk-header", "a hunk header with a number of more than 15 digits")
             return
         self.refuse(
