@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hq import __version__
@@ -22,6 +23,8 @@ from hq.plan.reasons import Before, describe_input
 from hq.provenance.record import Input, record
 from hq.provenance.slsa import Byproduct, Material, Subject, statement
 from hq.rules.table import RULES
+from hq.store.faults import disk_fault
+from hq.store.files import replace_file, sweep
 from hq.store.layout import write_layout
 
 SCHEMA = "hq.build/1"
@@ -239,10 +242,14 @@ def _write_if_new(path: str, data: bytes) -> None:
                 return
     except OSError:
         pass
-    temporary = f"{path}.{os.getpid()}.new"
-    with open(temporary, "wb") as file:
-        file.write(data)
-    os.replace(temporary, path)
+    folder = os.path.join(os.path.dirname(path), ".hq-tmp")
+    try:
+        sweep(folder)  # what killed builds left there
+        replace_file(folder, path, data, flush=False)
+        with suppress(OSError):  # another build writes too
+            os.rmdir(folder)
+    except OSError as error:
+        raise disk_fault(error, "write a report", path, size=len(data)) from error
 
 
 def head_commit(root: str) -> str:
@@ -315,6 +322,16 @@ def remember_noop(
     session: Session, request: noop.Request, report: BuildReport, text: str, json_text: str
 ) -> None:
     """Writes down what the build looked at, for ``hq.app.noop.replay``."""
+    settings = session.settings
+    path = noop.state_path(settings.store, settings.root, request.pin, settings.output)
+    try:
+        state = _noop_state(session, report, text, json_text).encode(time.time_ns())
+    except OSError:  # another build changes the same output: the next one looks for itself
+        return
+    session.keep(os.path.relpath(path, settings.store), state)
+
+
+def _noop_state(session: Session, report: BuildReport, text: str, json_text: str) -> noop.State:
     state = noop.State(text, json_text)
     for path, seen in sorted(session.sources.seen.items()):
         state.file(session.sources.absolute(path), seen.status, seen.ref.digest.hex)
@@ -323,9 +340,7 @@ def remember_noop(
     state.environment("SOURCE_DATE_EPOCH")
     state.outputs(_outputs(session, report))
     state.modules(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    settings = session.settings
-    path = noop.state_path(settings.store, settings.root, request.pin, settings.output)
-    state.write(path, time.time_ns())
+    return state
 
 
 def _outputs(session: Session, report: BuildReport) -> list[str]:

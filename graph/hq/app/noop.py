@@ -290,14 +290,10 @@ class State:
                     status = os.stat(path)
                     self._lines.append(f"o\t{status.st_size}.{status.st_mtime_ns}\t{_escape(path)}")
 
-    def write(self, path: str, written_ns: int) -> None:
-        """Writes the state whole, by rename."""
+    def encode(self, written_ns: int) -> bytes:
+        """The state file's content. ``written_ns``: the clock, after all was looked at."""
         lines = [FORMAT, str(written_ns), *self._head, *self._lines, "end"]
-        temporary = f"{path}.{os.getpid()}.new"
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write("\n".join(lines))
-        os.replace(temporary, path)
+        return "\n".join(lines).encode("utf-8", "surrogateescape")
 
 
 def emit(answer: str) -> int:

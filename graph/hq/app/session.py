@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from hq.app.memory import Memory, remembered_spec, spec_document
 from hq.app.sources import ProjectSources
 from hq.model.digest import BlobRef
-from hq.model.errors import UsageError
+from hq.model.errors import InfrastructureError, UsageError
 from hq.model.ports import BlobStore
 from hq.model.project import LockedWheel, PinSpec, SeriesItem
 from hq.patchwork.parse import parse_patch
@@ -44,7 +44,8 @@ class Session:
         self.disk = DiskStore(settings.store, warn=warn)
         self.stats = StatCache(self.disk, settings.root)
         self.sources = ProjectSources(settings.root, self.stats)
-        self.memory = Memory(settings.store, settings.root, self.disk.write_file)
+        self.memory = Memory(settings.store, settings.root, self.keep)
+        self._forgets = False
         self._indexes: dict[BlobRef, WheelIndex] = {}
 
     def __enter__(self) -> Self:
@@ -53,6 +54,15 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.stats.save()
         self.disk.close()
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Writes a file of the store that can be made again; warns, once, where that fails."""
+        try:
+            self.disk.write_file(name, data)
+        except InfrastructureError as error:
+            if not self._forgets:
+                self.warn(f"nothing is remembered of this run: {error.message}")
+            self._forgets = True
 
     def spec(self, pin: str) -> PinSpec:
         """The declaration of ``pin`` (the default one if empty), remembered or read anew."""
