@@ -40,6 +40,9 @@ COMMANDS = {
     "envs": Command("envs", "check the knobs of a built tree, or list them"),
     "lock": Command("lock", "resolve a pin's dependencies into its lock, or check it"),
     "provenance": Command("provenance", "print an image's provenance statement"),
+    "load": Command("load", "load an image into a Docker engine"),
+    "push": Command("push", "push an image to a registry"),
+    "pull": Command("pull", "pull a base image from a registry into the store"),
     "store": Command("store", "look after the store: stats, verify, gc"),
 }
 

@@ -44,7 +44,7 @@ class BuildObserver:
 
     def _draw(self, node: str, done: int, total: int) -> None:
         if self._progress is None:
-            self._progress = _live_progress(self._console)
+            self._progress = live_progress(self._console)
             self._progress.start()
         if node not in self._tasks:
             self._tasks[node] = self._progress.add_task(node, total=total or None)
@@ -70,7 +70,8 @@ class BuildObserver:
             self._progress.stop()
 
 
-def _live_progress(console: Console) -> Progress:
+def live_progress(console: Console) -> Progress:
+    """Lines with bytes that go away at the end, on standard error."""
     from rich.console import Console as RichConsole
     from rich.progress import (
         BarColumn,

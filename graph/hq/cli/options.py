@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hq.app import noop
 from hq.app.session import Session, Settings, settings_from
@@ -49,6 +51,18 @@ def settings(parsed: argparse.Namespace) -> Settings:
         jobs=getattr(parsed, "jobs", 0),
         environment=os.environ,
     )
+
+
+@contextmanager
+def optional_session(
+    parsed: argparse.Namespace, invocation: Invocation
+) -> Iterator[Session | None]:
+    """A session if the working directory is inside a project."""
+    if noop.find_root(os.getcwd()) is None:
+        yield None
+        return
+    with session(parsed, invocation) as opened:
+        yield opened
 
 
 def session(parsed: argparse.Namespace, invocation: Invocation) -> Session:

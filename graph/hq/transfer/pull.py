@@ -29,6 +29,7 @@ from hq.oci.remote import (
     read_document,
     read_platform,
 )
+from hq.transfer.auth import pull_scope
 from hq.transfer.http import ATTEMPTS, Broken
 from hq.transfer.push import Progress, no_progress
 from hq.transfer.registry import Manifest, Registry
@@ -73,13 +74,17 @@ def pull_image(
     platform: Platform,
     *,
     progress: Progress = no_progress,
+    room: Callable[[int], None] = lambda _: None,
     threads: int = 4,
 ) -> Pulled:
     """The image in the store, with every blob verified.
 
+    ``room`` is told how many bytes of layers will be fetched, before they are.
+
     Raises ``UsageError`` when it is not there, ``BuildError`` when it is not what its name says or
     no image for ``platform``, ``InfrastructureError``.
     """
+    registry.ping((pull_scope(reference.repository),))
     found = resolve(registry, reference)
     named = found.ref.digest
     manifest, image = _descend(registry, reference, found, platform)
@@ -90,7 +95,9 @@ def pull_image(
     config = store.read(image.config.ref)
     diff_ids = read_diff_ids(config, where)
     _check_config(image, diff_ids, read_platform(config, where), platform, where)
-    job.blobs(list(dict.fromkeys(layer.ref for layer in image.layers)), threads)
+    refs = list(dict.fromkeys(layer.ref for layer in image.layers))
+    room(sum(ref.size for ref in refs if not store.has(ref)))
+    job.blobs(refs, threads)
     store.put(found.data)
     store.put(manifest.data)
     return Pulled(

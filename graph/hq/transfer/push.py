@@ -39,7 +39,9 @@ from hq.transfer.upload import bring_blob
 
 _INDEX_ROUNDS: Final = 3
 Progress = Callable[[str, int, int], None]
-"""Gets what is sent, the bytes that the registry has of it, and its size."""
+"""Gets what is sent or fetched, how many bytes of it, and its size."""
+
+Mounts = Callable[[Digest], Sequence[str]]
 
 
 class BlobSource(Protocol):
@@ -98,18 +100,18 @@ def push_image(
     tags: Sequence[str],
     *,
     attachments: Sequence[Attachment] = (),
-    mounts: Mapping[Digest, Sequence[str]] | None = None,
+    mounts: Mounts = lambda _: (),
     progress: Progress = no_progress,
     threads: int = 4,
 ) -> Pushed:
     """Pushes ``manifest`` and everything that it names to a repository, and tags it.
 
-    ``mounts``: for blobs, repositories of the registry that may have them.
+    ``mounts``: for a blob, repositories of the registry that may have it, the likeliest first.
     Raises ``HqError``; ``BuildError`` when a blob is damaged or missing in ``source``.
     """
     scopes = (push_scope(repository),)
     registry.ping(scopes)
-    push = _Push(registry, repository, source, scopes, mounts or {}, progress)
+    push = _Push(registry, repository, source, scopes, mounts, progress)
     image = push.read(manifest)
     if registry.manifest_digest(repository, manifest.digest, scopes) != manifest.digest:
         refs = [image.config.ref, *(layer.ref for layer in image.layers)]
@@ -139,7 +141,7 @@ class _Push:
         repository: str,
         source: BlobSource,
         scopes: Scopes,
-        mounts: Mapping[Digest, Sequence[str]],
+        mounts: Mounts,
         progress: Progress,
     ) -> None:
         self._registry = registry
@@ -193,7 +195,7 @@ class _Push:
                     ref,
                     content,
                     self._scopes,
-                    mounts=self._mounts.get(ref.digest, ()),
+                    mounts=self._mounts(ref.digest),
                     progress=report,
                 )
         except BlobMissing as error:

@@ -59,16 +59,13 @@ def bring_blob(
     """Makes sure that a blob is in the repository; ``there``, ``mounted`` or ``sent``.
 
     ``mounts``: repositories of the registry that may have it, the likeliest first. ``progress``
-    gets the bytes that the registry has of it. Raises ``HqError``; ``BuildError`` for a damaged
-    blob.
+    gets how many bytes were sent of it. Raises ``HqError``; ``BuildError`` for a damaged blob.
     """
     if registry.has_blob(repository, ref, scopes):
-        progress(ref.size)
         return "there"
     job = _Job(registry, repository, ref, content, scopes, progress)
     for source in mounts[:1]:
         if job.mount(source):
-            progress(ref.size)
             return "mounted"
     job.send()
     return "sent"

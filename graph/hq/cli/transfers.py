@@ -1,0 +1,63 @@
+"""Shows what is sent or fetched: live lines on a terminal, one plain line a blob elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Self
+
+from hq.cli.console import Console
+from hq.store.faults import human_size
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_WORTH_A_LINE = 1 << 20  # bytes
+
+
+class TransferView:
+    """Takes the progress of a push, pull or load; a context manager.
+
+    ``verb``: what is done, for the lines: ``pushed``.
+    """
+
+    def __init__(self, console: Console, verb: str) -> None:
+        self._console = console
+        self._verb = verb
+        self._lock = threading.Lock()
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._seen: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """``done`` of ``total`` bytes of ``what`` are there."""
+        if self._console.quiet or total < _WORTH_A_LINE:
+            return
+        with self._lock:
+            if self._console.is_live:
+                self._draw(what, done, total)
+            elif done >= total and what not in self._seen:
+                self._seen.add(what)
+                mark = self._console.style(self._verb, "green")
+                self._console.note(f"{mark} {_short(what)} {human_size(total)}")
+
+    def _draw(self, what: str, done: int, total: int) -> None:
+        if self._progress is None:
+            from hq.cli.observer import live_progress
+
+            self._progress = live_progress(self._console)
+            self._progress.start()
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(_short(what), total=total)
+        self._progress.update(self._tasks[what], completed=done)
+
+
+def _short(what: str) -> str:
+    """A digest as a person tells it from others on a line; for the eye only."""
+    return what[7:19] if what.startswith("sha256:") else what
