@@ -33,6 +33,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PIN = "0.29.0"
 MIDDLE = 8
+# The distribution's own client: it has BuildKit built in, where newer ones want a plug-in.
+DOCKER = "/usr/bin/docker" if os.path.exists("/usr/bin/docker") else "docker"
 
 
 class Usage:
@@ -144,7 +146,7 @@ RUN --mount=type=bind,source=wheel,target=/wheel \\
     mkdir -p /opt/vllm/site-packages && unzip -q /wheel/{wheel} -d /opt/vllm/site-packages
 RUN --mount=type=bind,source=patches,target=/patches \\
     cd /opt/vllm/site-packages && sed '/^#/d;s/ .*//' /patches/series | while read p; do \\
-    patch -s -p1 -F0 < /patches/$p || exit 1; done
+    /bin/patch -s -p1 -F0 < /patches/$p || exit 1; done
 COPY overlay /opt/vllm/site-packages
 """
 
@@ -182,7 +184,7 @@ class BuildKit:
             shutil.copy2(library, target)
         tar = subprocess.run(["tar", "-C", root, "-c", "."], capture_output=True, check=True)
         subprocess.run(
-            ["docker", "import", "-", "hq-bench-base"],
+            [DOCKER, "import", "-", "hq-bench-base"],
             input=tar.stdout,
             env=self.environment,
             check=True,
@@ -192,8 +194,8 @@ class BuildKit:
     def fresh(self) -> None:
         """Nothing of an earlier build may be reused: the engine's caches are emptied."""
         for command in (
-            ["docker", "image", "rm", "-f", "hq-bench"],
-            ["docker", "builder", "prune", "-af"],
+            [DOCKER, "image", "rm", "-f", "hq-bench"],
+            [DOCKER, "builder", "prune", "-af"],
         ):
             subprocess.run(
                 command,
@@ -213,7 +215,9 @@ class BuildKit:
             if not target.exists() or target.read_bytes() != path.read_bytes():
                 shutil.copy2(path, target)
         return measured(
-            ["docker", "build", "-q", "-t", "hq-bench", "."], self.context, self.environment
+            [DOCKER, "build", "-q", "--network", "none", "-t", "hq-bench", "."],
+            self.context,
+            self.environment,
         )
 
     def patches(self) -> list[Path]:
@@ -221,8 +225,8 @@ class BuildKit:
 
     def push(self, registry: str) -> Usage:
         tag = f"{registry}/hq-bench"
-        subprocess.run(["docker", "tag", "hq-bench", tag], env=self.environment, check=True)
-        return measured(["docker", "push", "-q", tag], self.context, self.environment)
+        subprocess.run([DOCKER, "tag", "hq-bench", tag], env=self.environment, check=True)
+        return measured([DOCKER, "push", "-q", tag], self.context, self.environment)
 
 
 @contextlib.contextmanager
@@ -237,7 +241,7 @@ def engine(scratch: Path) -> Iterator[str]:
     try:
         for _ in range(120):
             done = subprocess.run(
-                ["docker", "info"],
+                [DOCKER, "info"],
                 env={**os.environ, "DOCKER_HOST": host},
                 capture_output=True,
                 check=False,

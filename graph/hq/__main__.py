@@ -10,6 +10,13 @@ import time
 _STARTED = time.perf_counter()
 
 
+def _add_packages() -> None:
+    """Puts the environment's packages on the path: all of what ``site`` would do that hq needs."""
+    environment = sys.executable.rsplit("/", 2)[0]
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    sys.path.append(f"{environment}/lib/{version}/site-packages")
+
+
 def main() -> int:
     """Runs hq with the process's arguments; returns the exit code."""
     from hq.app import noop
@@ -18,9 +25,7 @@ def main() -> int:
     if answer is not None:
         return noop.emit(answer)
     if sys.flags.no_site:
-        import site
-
-        site.main()
+        _add_packages()
     from hq.cli.main import run
 
     return run(sys.argv[1:], _STARTED)

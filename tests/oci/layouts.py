@@ -11,7 +11,7 @@ from hq.oci.arrange import File, Item, Packed, Removed
 from hq.oci.encode import COMPRESSIONS, Compression
 from hq.oci.image import LAYOUT, Layer, Platform, RunConfig, blob_path, config, index, manifest
 from hq.oci.layer import write_layer
-from hq.wheels.index import read_index
+from hq.wheels.reading import read_index
 
 WHEEL = {
     "demo/__init__.py": b"VERSION = 1\n",

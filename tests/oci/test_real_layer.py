@@ -24,7 +24,7 @@ from hq.model.digest import BlobRef, Digest
 from hq.oci.arrange import Packed
 from hq.oci.layer import write_layer
 from hq.wheels.filename import parse_filename
-from hq.wheels.index import read_index
+from hq.wheels.reading import read_index
 
 class Reader:
     def __init__(self, path):

@@ -27,7 +27,8 @@ from hq.model.digest import Digest
 from hq.model.errors import BuildError
 from hq.model.tree import Entry
 from hq.wheels.content import extract
-from hq.wheels.index import Meta, WheelIndex, read_index
+from hq.wheels.index import Meta, WheelIndex
+from hq.wheels.reading import read_index
 
 FILES = {"demo/__init__.py": b"", "demo/run.sh": b"#!/bin/sh\n", "demo/sub/mod.py": b"x = 1\n"}
 INFO = "demo-1.0.dist-info"

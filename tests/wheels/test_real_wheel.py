@@ -12,7 +12,8 @@ import pytest
 from hq.model.digest import Digest
 from hq.wheels.content import extract
 from hq.wheels.filename import parse_filename
-from hq.wheels.index import WheelIndex, read_index
+from hq.wheels.index import WheelIndex
+from hq.wheels.reading import read_index
 from hq.wheels.record import parse, rewrite
 
 pytestmark = pytest.mark.wheel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -116,7 +116,13 @@ class Records:
         )
 
 
-def build(session: Session, pin: str, observer: Observer) -> BuildReport:
+Verify = Callable[[PinSpec, Mapping[str, Outcome]], None]
+"""Looks at what the nodes gave before an image is written; raises ``HqError`` to stop the build."""
+
+
+def build(
+    session: Session, pin: str, observer: Observer, *, verify: Verify | None = None
+) -> BuildReport:
     """Builds every image of ``pin`` (the default one if empty) into the output folder.
 
     Raises ``HqError``. What was finished before a failure stays in the store.
@@ -137,6 +143,8 @@ def build(session: Session, pin: str, observer: Observer) -> BuildReport:
         outcomes = walk.run()
     finally:
         records.update(walk.finished(), graph)
+    if verify is not None:
+        verify(spec, outcomes)
     images = tuple(
         _write_image(session, spec, image, outcomes, graph, records) for image in spec.images
     )
@@ -203,7 +211,7 @@ def _write_reports(
             )
             for name in listed
         ],
-        commit=head_commit(session.settings.root),
+        commit=session.commit(),
         tool_version=__version__,
     )
     _write_if_new(image.layout + ".provenance.json", _pretty(made))
@@ -231,8 +239,10 @@ def _materials(session: Session, spec: PinSpec, graph: Graph, needed: set[str]) 
     return [Material(spec.wheel.file, spec.wheel.sha256), *files]
 
 
-def _pretty(document: object) -> bytes:
-    return json.dumps(document, indent=1, ensure_ascii=True).encode() + b"\n"
+def _pretty(document: Mapping[str, object]) -> bytes:
+    """JSON with a line for each entry: readable enough, and at the speed of the C encoder."""
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in document.items()]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 def _write_if_new(path: str, data: bytes) -> None:
@@ -250,45 +260,6 @@ def _write_if_new(path: str, data: bytes) -> None:
             os.rmdir(folder)
     except OSError as error:
         raise disk_fault(error, "write a report", path, size=len(data)) from error
-
-
-def head_commit(root: str) -> str:
-    """The commit that git's HEAD names for the project, or empty when there is none to be found.
-
-    Reads the two files that say so; starting git would cost more than a small rebuild.
-    """
-    folder = root
-    while not os.path.isdir(os.path.join(folder, ".git")):
-        above = os.path.dirname(folder)
-        if above == folder:
-            return ""
-        folder = above
-    git = os.path.join(folder, ".git")
-    head = _line(os.path.join(git, "HEAD"))
-    if not head.startswith("ref: "):
-        return head
-    name = head.removeprefix("ref: ")
-    return _line(os.path.join(git, *name.split("/"))) or _packed(git, name)
-
-
-def _line(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
-
-
-def _packed(git: str, name: str) -> str:
-    try:
-        with open(os.path.join(git, "packed-refs"), encoding="utf-8", errors="replace") as file:
-            for line in file:
-                commit, _, ref = line.strip().partition(" ")
-                if ref == name:
-                    return commit
-    except OSError:
-        pass
-    return ""
 
 
 def report_json(report: BuildReport, seconds: float | None) -> dict[str, object]:

@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from hq.knobs.prefix import STOCK_PREFIX
 from hq.knobs.reads import ENVS_PATH, FileReads, Row
-from hq.knobs.registry import STOCK_PREFIX
 from hq.model.errors import BuildError, HqError, Location, Problem, problems_error
 
 Level = Literal["failure", "warning"]

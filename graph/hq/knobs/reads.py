@@ -38,7 +38,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from hq.knobs.registry import STOCK_PREFIX
+from hq.knobs.prefix import STOCK_PREFIX
 from hq.knobs.source import NotPython, Source, children, occurrences
 
 Kind = Literal["raw", "envs", "dynamic"]

@@ -17,8 +17,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-STOCK_PREFIX: Final = "VLLM_"
-"""vLLM's own prefix: registered always, and its own variables are not the fork's."""
+from hq.knobs.prefix import STOCK_PREFIX
 
 KnobType = Literal["bool", "int", "float", "str", "choice", "path"]
 Absent = Literal["default", "none"]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from threading import Thread
 from typing import Final, Literal, Protocol, cast
 
 from hq.model.errors import BuildError, Location
@@ -34,9 +35,12 @@ MEDIA_TYPES: Final[dict[Compression, str]] = {
     "zstd": "application/vnd.oci.image.layer.v1.tar+zstd",
 }
 
-DEFLATE_LEVEL: Final = 6
+DEFLATE_LEVEL: Final = 8
 ZSTD_LEVEL: Final = 3
-PIECE: Final = 1 << 20
+PIECE: Final = 1 << 19
+_AHEAD: Final = 4
+"""Pieces that are compressed beside each other."""
+
 """Plain bytes in one gzip member at most."""
 
 _SMALL = 64 * 1024
@@ -87,9 +91,9 @@ class GzipEncoder:
     def plain(self, data: bytes) -> None:
         """Takes tar bytes; compresses them in pieces of ``PIECE`` bytes."""
         self._plain += data
-        while len(self._plain) >= PIECE:
-            self._member(bytes(self._plain[:PIECE]))
-            del self._plain[:PIECE]
+        while len(self._plain) >= _AHEAD * PIECE:
+            self._members(bytes(self._plain[: _AHEAD * PIECE]))
+            del self._plain[: _AHEAD * PIECE]
 
     def packed(self, item: Packed) -> None:
         """Puts the member's own stream into a gzip member."""
@@ -118,12 +122,33 @@ class GzipEncoder:
 
     def _end_plain(self) -> None:
         if self._plain:
-            self._member(bytes(self._plain))
+            self._members(bytes(self._plain))
             self._plain.clear()
 
-    def _member(self, data: bytes) -> None:
+    def _members(self, data: bytes) -> None:
+        """A gzip member for each piece, compressed beside each other, in order."""
+        pieces = [data[start : start + PIECE] for start in range(0, len(data), PIECE)]
+        for piece, stream in zip(pieces, self._streams(pieces), strict=True):
+            self._member(piece, stream)
+
+    def _streams(self, pieces: list[bytes]) -> list[bytes | bytearray]:
+        streams: list[bytes | bytearray] = [b""] * len(pieces)
+
+        def compress(number: int) -> None:
+            streams[number] = self._compress(pieces[number], DEFLATE_LEVEL)
+
+        # libdeflate works outside the interpreter lock.
+        threads = [Thread(target=compress, args=(number,)) for number in range(1, len(pieces))]
+        for thread in threads:
+            thread.start()
+        compress(0)
+        for thread in threads:
+            thread.join()
+        return streams
+
+    def _member(self, data: bytes, stream: bytes | bytearray) -> None:
         self._out += _GZIP_HEAD
-        self._out += self._compress(data, DEFLATE_LEVEL)
+        self._out += stream
         self._out += _GZIP_TAIL.pack(self._crc32(data), len(data))
         if len(self._out) >= _OUT:
             self._flush()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hq.model.digest import Digest
 from hq.model.project import LockedWheel
 from hq.rules.context import Context, Made
-from hq.wheels.index import read_index
+from hq.wheels.reading import read_index
 
 
 def run(context: Context) -> Made:
