@@ -11,9 +11,13 @@ from hq.model.digest import ActionKey, DigestError
 from hq.store.disk import DiskStore
 
 
-def live_keys(store: DiskStore) -> set[ActionKey]:
-    """The keys that the last build of each pin of each project on this store used."""
-    return set(_keys(os.path.join(store.root, "projects")))
+def live_keys(store: DiskStore) -> Iterator[ActionKey]:
+    """The keys that the last build of each pin of each project on this store used.
+
+    They are read as they are taken: a collection takes them when it has the store for itself, so
+    that the builds it waited for count.
+    """
+    yield from _keys(os.path.join(store.root, "projects"))
 
 
 def _keys(folder: str) -> Iterator[ActionKey]:
