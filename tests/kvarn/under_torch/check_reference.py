@@ -5,10 +5,8 @@ import math
 from typing import Any
 
 import pytest
+import torch
 from kvarnload import load
-
-torch = pytest.importorskip("torch", reason="needs torch")
-pytestmark = pytest.mark.content
 
 config = load("config")
 reference = load("reference")

@@ -4,10 +4,8 @@ import random
 from typing import Any
 
 import pytest
+import torch
 from kvarnload import load
-
-torch = pytest.importorskip("torch", reason="needs torch")
-pytestmark = pytest.mark.content
 
 config = load("config")
 plan = load("plan")

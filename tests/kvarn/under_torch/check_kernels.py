@@ -7,9 +7,7 @@ import pytest
 from kvarnload import load
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
-torch = pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("triton", reason="needs Triton")
-pytestmark = pytest.mark.content
+import torch
 
 config = load("config")
 reference = load("reference")
