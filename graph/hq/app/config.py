@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
+from hq.app.bases import base_spec
 from hq.app.declaration import (
     ImageFile,
     LockFile,
@@ -333,7 +334,8 @@ class _Loader:
                 problem = Problem(document.locator()("name"), message)
                 raise problems_error(f"{path} has one mistake", [problem])
             names[image.name] = path
-            images.append(_image_spec(image))
+            base = base_spec(image, document, self._read)
+            images.append(_image_spec(image)._replace(base=base))
         return tuple(images)
 
 

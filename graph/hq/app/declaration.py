@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from hq.app.validate import Declared
 from hq.model.tree import path_problem
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=100)]
 Hex256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+DebName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$", max_length=200)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
 
@@ -151,13 +153,58 @@ class ConfigTable(Table):
     volumes: tuple[ImagePath, ...] = ()
 
 
+class BaseTable(Table):
+    """``base`` of an image, unless it is ``"scratch"``: one of three things.
+
+    ``debian``: a base lock. ``layout``: the folder of an OCI layout, with ``manifest``, the digest
+    of an image in it. ``registry``: a repository, with ``digest``.
+    """
+
+    debian: ProjectPath | None = None
+    layout: Text | None = None
+    manifest: Sha256 | None = None
+    registry: Text | None = None
+    digest: Sha256 | None = None
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> BaseTable:
+        given = tuple(name for name in type(self).model_fields if getattr(self, name) is not None)
+        if given not in (("debian",), ("layout", "manifest"), ("registry", "digest")):
+            raise ValueError(
+                "expected one of { debian = LOCK }, { layout = FOLDER, manifest = DIGEST } and "
+                "{ registry = NAME, digest = DIGEST }"
+            )
+        return self
+
+
+class LockDeb(Table):
+    """``[[package]]`` of a base lock: one package, named by its bytes."""
+
+    name: DebName
+    version: Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z.+~:-]+$", max_length=200)]
+    architecture: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$", max_length=50)]
+    file: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.+~:%_-]+\.deb$", max_length=300)]
+    sha256: Hex256
+    size: Annotated[int, Field(gt=0, lt=1 << 40)]
+
+
+class BaseLockFile(Table):
+    """``lockfiles/base-<name>.toml``. ``packages``: what was asked for, for the next lock."""
+
+    schema_: Literal["hq.base-lock/1"] = Field(alias="schema")
+    suite: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=50)]
+    architecture: Literal["amd64", "arm64"]
+    packages: tuple[DebName, ...] = ()
+    package: Annotated[tuple[LockDeb, ...], Field(min_length=1)]
+
+
 class ImageFile(Table):
     """``images/<name>.toml``."""
 
     schema_: Literal["hq.image/1"] = Field(alias="schema")
     name: Name
     role: Name = "image"
-    base: Literal["scratch"] = "scratch"
+    base: Literal["scratch"] | BaseTable = "scratch"
     prefix: ImagePath
     compression: Literal["gzip", "zstd", "none"] = "gzip"
     platform: PlatformTable = PlatformTable()

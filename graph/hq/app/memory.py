@@ -18,9 +18,11 @@ from hq import __version__
 from hq.app.noop import project_folder
 from hq.model.digest import Digest
 from hq.model.project import (
+    BaseSpec,
     Fact,
     ImageSpec,
     KnobsSpec,
+    LockedDeb,
     LockedWheel,
     OverlaySpec,
     PinSpec,
@@ -93,7 +95,14 @@ def _image(row: Any) -> ImageSpec:
         cmd=tuple(image.cmd),
         ports=tuple(image.ports),
         volumes=tuple(image.volumes),
+        base=None if image.base is None else _base(image.base),
     )
+
+
+def _base(row: Any) -> BaseSpec:
+    base = BaseSpec(*row)
+    debs = (LockedDeb(*deb) for deb in base.debs)
+    return base._replace(debs=tuple(deb._replace(sha256=Digest.parse(deb.sha256)) for deb in debs))
 
 
 def remembered_spec(

@@ -8,10 +8,11 @@ from typing import NamedTuple, Self
 
 from hq.app.memory import Memory, remembered_spec, spec_document
 from hq.app.sources import ProjectSources
-from hq.model.digest import BlobRef
+from hq.app.supply import Bases
+from hq.model.digest import BlobRef, Digest
 from hq.model.errors import InfrastructureError, UsageError
 from hq.model.ports import BlobStore
-from hq.model.project import LockedWheel, PinSpec, SeriesItem
+from hq.model.project import LockedDeb, LockedWheel, PinSpec, SeriesItem
 from hq.patchwork.parse import parse_patch
 from hq.patchwork.target import touched_paths
 from hq.plan.build import item_key, pin_graph
@@ -47,13 +48,21 @@ class Session:
         self.memory = Memory(settings.store, settings.root, self.keep)
         self._forgets = False
         self._indexes: dict[BlobRef, WheelIndex] = {}
+        self._bases = Bases(self.disk, settings.root, offline=settings.offline)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stats.save()
+        if not self._forgets:
+            self.stats.save()
         self.disk.close()
+
+    def commit(self) -> str:
+        """The git commit that the project's files are at, or empty."""
+        from hq.app.commit import head_commit
+
+        return head_commit(self.settings.root)
 
     def keep(self, name: str, data: bytes) -> None:
         """Writes a file of the store that can be made again; warns, once, where that fails."""
@@ -90,6 +99,7 @@ class Session:
     def graph(self, spec: PinSpec) -> Graph:
         """The graph of a declaration."""
         items = [*spec.series, *(item for overlay in spec.overlays for item in overlay.patches)]
+        self._bases.declare(image.base for image in spec.images)
         return pin_graph(spec, self._touched(items))
 
     def _touched(self, items: list[SeriesItem]) -> Mapping[str, tuple[str, ...]]:
@@ -125,6 +135,16 @@ class Session:
 
             fetch_wheel(self.disk, wheel, progress, offline=self.settings.offline)
         return ref
+
+    def fetch_deb(self, deb: LockedDeb, progress: Progress) -> BlobRef:
+        """A locked Debian package, from the store or by apt."""
+        return self._bases.fetch_deb(deb, progress)
+
+    def base_image(
+        self, digest: Digest, os_: str, architecture: str, progress: Progress
+    ) -> BlobRef:
+        """An image that stands below one of the project's."""
+        return self._bases.base_image(digest, os_, architecture, progress)
 
     def supply(self, pin: str, path: str) -> None:
         """Takes the pin's wheel from a file that the user has. Raises ``BuildError``."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
 from hq.debian.ar import read_parts
@@ -30,8 +30,6 @@ PIECE: Final = 1 << 20
 LEVEL: Final = 6
 MAX_CONTROL: Final = 64 << 20
 MAX_DATA: Final = 16 << 30
-
-_Deflate = Callable[[bytes, int], bytes | bytearray]
 
 
 class Stream(NamedTuple):
@@ -195,10 +193,6 @@ class _Unpacker:
     def __init__(
         self, tar: TarReader, pack: BlobWriter, package: str, sums: Mapping[str, str]
     ) -> None:
-        import deflate
-
-        self._deflate: _Deflate = deflate.deflate_compress
-        self._crc32: Callable[[bytes], int] = deflate.crc32
         self._tar = tar
         self._pack = pack
         self._package = package
@@ -242,26 +236,39 @@ class _Unpacker:
                 self._refuse(f"data.tar: {path!r} is a hard link to {header.link!r}, {what}")
 
     def _file(self, header: Header, item: Item) -> Item:
-        sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
-        streams = []
-        for piece in _regular(self._tar.content()):
-            sha256.update(piece)
-            md5.update(piece)
-            compressed = self._deflate(piece, LEVEL)
-            self._pack.write(compressed)
-            stream = Stream(self._offset, len(compressed), len(piece), self._crc32(piece))
-            streams.append(stream)
-            self._offset += stream.csize
+        content = self._tar.content()
+        full, self._offset = _compressed(item, content, self._pack, self._offset)
         stated = self._sums.get(header.path)
-        if stated is not None and stated != md5.hexdigest():
+        if stated is not None and stated != full.md5:
             self._refuse(f"data.tar: {header.path!r} is not what md5sums says")
-        return item._replace(
-            size=header.size,
-            sha256=sha256.hexdigest(),
-            md5=md5.hexdigest(),
-            offset=header.offset,
-            streams=tuple(streams),
-        )
+        return full._replace(offset=header.offset)
+
+
+def compress(item: Item, data: bytes, pack: BlobWriter, offset: int) -> tuple[Item, int]:
+    """Appends ``data`` to a pack of ``offset`` bytes: the item of that content, the new length."""
+    return _compressed(item, iter([data]), pack, offset)
+
+
+def _compressed(
+    item: Item, content: Iterator[bytes], pack: BlobWriter, offset: int
+) -> tuple[Item, int]:
+    import deflate
+
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    streams = []
+    size = 0
+    for piece in _regular(content):
+        sha256.update(piece)
+        md5.update(piece)
+        compressed = deflate.deflate_compress(piece, LEVEL)
+        pack.write(compressed)
+        streams.append(Stream(offset, len(compressed), len(piece), deflate.crc32(piece)))
+        offset += len(compressed)
+        size += len(piece)
+    full = item._replace(
+        size=size, sha256=sha256.hexdigest(), md5=md5.hexdigest(), streams=tuple(streams)
+    )
+    return full, offset
 
 
 def _is(item: Item) -> str:

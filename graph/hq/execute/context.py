@@ -7,9 +7,9 @@ from typing import Protocol, TypeVar
 
 from hq.model.action import ActionResult, Json
 from hq.model.canonical import Value
-from hq.model.digest import BlobRef
+from hq.model.digest import BlobRef, Digest
 from hq.model.ports import BlobStore
-from hq.model.project import LockedWheel
+from hq.model.project import LockedDeb, LockedWheel
 from hq.model.tree import Delta
 from hq.plan.node import FileAt, Node
 from hq.plan.resolve import Resolved
@@ -47,6 +47,16 @@ class Machine(Protocol):
 
     def fetch(self, wheel: LockedWheel, progress: Callable[[int, int], None], /) -> BlobRef:
         """A locked wheel, hash-checked, in the store."""
+        ...
+
+    def fetch_deb(self, deb: LockedDeb, progress: Callable[[int, int], None], /) -> BlobRef:
+        """A locked Debian package, hash-checked, in the store."""
+        ...
+
+    def base_image(
+        self, digest: Digest, os: str, architecture: str, progress: Callable[[int, int], None], /
+    ) -> BlobRef:
+        """An image that the declaration names, with all its blobs in the store: its manifest."""
         ...
 
     def index(self, ref: BlobRef) -> WheelIndex:
@@ -152,3 +162,11 @@ class NodeContext:
     def fetch(self, wheel: LockedWheel) -> BlobRef:
         """The wheel, hash-checked."""
         return self._machine.fetch(wheel, self.progress)
+
+    def fetch_deb(self, deb: LockedDeb) -> BlobRef:
+        """The package, hash-checked."""
+        return self._machine.fetch_deb(deb, self.progress)
+
+    def base_image(self, digest: Digest, os: str, architecture: str) -> BlobRef:
+        """The image's manifest; all its blobs are in the store."""
+        return self._machine.base_image(digest, os, architecture, self.progress)

@@ -17,7 +17,7 @@ from hq.model.action import ActionResult
 from hq.model.digest import ActionKey, BlobRef, Digest
 from hq.model.errors import HqError
 from hq.model.ports import ActionCache, BlobMissing, BlobStore, BlobWriter, RandomAccess
-from hq.model.project import LockedWheel
+from hq.model.project import LockedDeb, LockedWheel
 from hq.plan.node import Graph, Node
 from hq.plan.reasons import Before
 from hq.rules.context import Rule
@@ -120,6 +120,14 @@ class _ForgetfulMachine:
         ref = BlobRef(wheel.sha256, wheel.size)
         raise BlobMissing(ref)
 
+    def fetch_deb(self, deb: LockedDeb, _: Callable[[int, int], None]) -> BlobRef:
+        raise BlobMissing(BlobRef(deb.sha256, deb.size))
+
+    def base_image(
+        self, digest: Digest, _os: str, _architecture: str, _: Callable[[int, int], None]
+    ) -> BlobRef:
+        raise BlobMissing(BlobRef(digest, 0))
+
     def index(self, ref: BlobRef) -> WheelIndex:
         if ref not in self._indexes:
             self._indexes[ref] = WheelIndex.decode(self.store.read(ref))
@@ -139,9 +147,12 @@ class Quiet:
         """Ignored."""
 
 
+_COSTLY = frozenset({"wheel", "deb", "base", "base-layer", "base-image"})
+
+
 def is_costly(node: Node) -> bool:
     """Whether a plan leaves the node unrun."""
-    return node.kind == "wheel" or (node.kind == "layer" and node.params["layer"] == "wheel")
+    return node.kind in _COSTLY or (node.kind == "layer" and node.params["layer"] == "wheel")
 
 
 class Forecast(Walk):

@@ -21,6 +21,34 @@ class LockedWheel(NamedTuple):
     size: int
 
 
+class LockedDeb(NamedTuple):
+    """One Debian package of a base lock; ``file``: its base name, ``size`` in bytes."""
+
+    name: str
+    version: str
+    architecture: str
+    file: str
+    sha256: Digest
+    size: int
+
+
+class BaseSpec(NamedTuple):
+    """What an image stands on.
+
+    ``kind``: ``debian``, a root file system of ``debs`` (``suite``, ``architecture``); ``layout``
+    or ``registry``, the image of digest ``digest`` in the folder or repository ``place``.
+    ``name``: how nodes are called after it.
+    """
+
+    kind: str
+    name: str
+    architecture: str
+    suite: str = ""
+    debs: tuple[LockedDeb, ...] = ()
+    place: str = ""
+    digest: str = ""
+
+
 class SeriesItem(NamedTuple):
     """One patch of a series as quilt reads it: the file, ``-pN`` and ``-R``."""
 
@@ -81,6 +109,7 @@ class ImageSpec(NamedTuple):
     annotations: Mapping[str, str]
     ports: tuple[str, ...]
     volumes: tuple[str, ...]
+    base: BaseSpec | None = None
 
 
 class KnobsSpec(NamedTuple):

@@ -20,6 +20,7 @@ from hq.model.errors import UsageError
 from hq.model.project import ImageSpec, OverlaySpec, PinSpec, SeriesItem
 from hq.oci.encode import Compression, encoder_id
 from hq.oci.layer import LAYER_VERSION
+from hq.plan.base import NO_BASE, BaseNodes, base_nodes
 from hq.plan.graph import ordered
 from hq.plan.node import BlobOf, DeltaOf, FileAt, Graph, Node, PathsOf, Selector, Source, ValueOf
 
@@ -238,9 +239,11 @@ def _image_nodes(spec: PinSpec, writers: _Writers, patches: tuple[str, ...]) -> 
     for image in spec.images:
         style = (image.prefix, image.compression)
         suffix = styles.setdefault(style, f"@{image.name}" if styles else "")
+        base = base_nodes(image.base, image.compression, spec.epoch) if image.base else NO_BASE
+        nodes |= {node.name: node for node in base.nodes}
         layers = _layer_nodes(spec, image, writers, patches, suffix)
         nodes |= {layer.name: layer for layer in layers}
-        node = _image_node(spec, image, layers)
+        node = _image_node(spec, image, layers, base)
         nodes[node.name] = node
     return list(nodes.values())
 
@@ -291,11 +294,12 @@ def _record_inputs(spec: PinSpec, writers: _Writers, stages: list[_Stage]) -> di
     return inputs | {f"paths:{position:04d}": PathsOf(name) for position, name in enumerate(order)}
 
 
-def _image_node(spec: PinSpec, image: ImageSpec, layers: list[Node]) -> Node:
+def _image_node(spec: PinSpec, image: ImageSpec, layers: list[Node], base: BaseNodes) -> Node:
     inputs: dict[str, Selector] = {
         f"layer:{position:04d}": ValueOf(layer.name, "layer")
         for position, layer in enumerate(layers)
     }
+    inputs |= base.inputs
     if spec.knobs is not None:
         inputs["audit"] = ValueOf("audit", "ok")
     params: dict[str, Value] = {

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 from hq.model.action import Json
 from hq.model.canonical import Value
-from hq.model.digest import BlobRef
+from hq.model.digest import BlobRef, Digest
 from hq.model.ports import BlobStore
-from hq.model.project import LockedWheel
+from hq.model.project import LockedDeb, LockedWheel
 from hq.model.tree import Delta, Entry, Kind
 from hq.wheels.content import Member
 
@@ -105,6 +105,14 @@ class Context(Protocol):
 
     def fetch(self, wheel: LockedWheel) -> BlobRef:
         """The wheel, from the store or the network, hash-checked."""
+        ...
+
+    def fetch_deb(self, deb: LockedDeb) -> BlobRef:
+        """The package, from the store or the network, hash-checked."""
+        ...
+
+    def base_image(self, digest: Digest, os: str, architecture: str) -> BlobRef:
+        """Brings an image with all its blobs into the store; its manifest for the platform."""
         ...
 
     def progress(self, done: int, total: int) -> None:

@@ -15,6 +15,10 @@ _MODULES = {
     "overlay": "hq.rules.overlay",
     "layer": "hq.rules.layer",
     "image": "hq.rules.image",
+    "deb": "hq.rules.deb",
+    "base": "hq.rules.base",
+    "base-layer": "hq.rules.base_layer",
+    "base-image": "hq.rules.base_image",
 }
 
 
