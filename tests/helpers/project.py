@@ -53,7 +53,7 @@ def patch(subject: str, *diffs: str) -> str:
 class SampleProject:
     """A project in ``folder``; ``run`` runs hq in it as a user would."""
 
-    def __init__(self, folder: Path, files: Mapping[str, bytes] = FILES) -> None:
+    def __init__(self, folder: Path, files: Mapping[str, bytes] = FILES, **options: Any) -> None:
         self.root = folder / "project"
         self.store = folder / "store"
         self.links = folder / "links"
@@ -61,7 +61,7 @@ class SampleProject:
             made.mkdir(parents=True)
         self.first: dict[str, Any] = {}
         self.texts = {path: data.decode("latin-1") for path, data in files.items()}
-        self.wheel(files)
+        self.wheel(files, **options)
         self._declare()
 
     def write(self, path: str, text: str | bytes) -> None:
