@@ -90,7 +90,7 @@ def parse_reference(text: str) -> Reference:
     return Reference(registry, path, tag, digest)
 
 
-_TAG_HINT: Final = (
+_TAG_HINT: Final = "a tag has at most 128 letters, digits and _.-, and begins with no . or -"
     "a tag has up to 128 letters, digits, '_', '.' and '-'; the first is no '.' or '-'"
 )
 
