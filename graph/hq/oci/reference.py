@@ -91,8 +91,6 @@ def parse_reference(text: str) -> Reference:
 
 
 _TAG_HINT: Final = "a tag has at most 128 letters, digits and _.-, and begins with no . or -"
-    "a tag has up to 128 letters, digits, '_', '.' and '-'; the first is no '.' or '-'"
-)
 
 
 def check_tag(tag: str) -> str:
