@@ -83,7 +83,7 @@ def _fetch(
                 lambda done: progress(min(done, wheel.size), wheel.size),
             )
             if isinstance(found, str):
-                _adopt(store, found, wheel)
+                adopt(store, found, wheel)
                 return
         again = found.trouble == "cut" or (found.trouble == "hash" and found.found != wrong)
         if not again or attempt == ATTEMPTS:
@@ -116,7 +116,7 @@ def tag_arguments(file: str) -> list[str]:
     return arguments
 
 
-def _adopt(store: DiskStore, path: str, wheel: LockedWheel) -> None:
+def adopt(store: DiskStore, path: str, wheel: LockedWheel) -> None:
     """Checks a downloaded file and moves it into the store."""
     found = _name_of(path)
     _check_same(found, wheel, Location(wheel.file))

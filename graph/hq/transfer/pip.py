@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
@@ -103,6 +103,31 @@ def download(
     Returns the path of the one file that came, or why none did. ``progress`` gets the bytes so far
     from time to time; an exception that it raises, like Ctrl-C, ends pip first and then goes on.
     """
+    status = _download(python, folder, arguments, progress, _largest)
+    names = os.listdir(f"{folder}/files")
+    if status == 0 and len(names) == 1:
+        return f"{folder}/files/{names[0]}"
+    return read_failure(_text(f"{folder}/output"), _text(f"{folder}/log"))
+
+
+def download_all(
+    python: str, folder: str, arguments: Sequence[str], progress: Callable[[int], None]
+) -> str:
+    """As ``download``, for many files: returns the directory that holds those that came.
+
+    ``progress`` gets the bytes of all files so far.
+    """
+    _download(python, folder, arguments, progress, _together)
+    return f"{folder}/files"
+
+
+def _download(
+    python: str,
+    folder: str,
+    arguments: Sequence[str],
+    progress: Callable[[int], None],
+    measure: Callable[[str], int],
+) -> int:
     for name in (_TMP, "files"):
         os.mkdir(f"{folder}/{name}")
     command = [
@@ -110,14 +135,10 @@ def download(
         "--ignore-requires-python", "--log", f"{folder}/log", "--dest", f"{folder}/files",
         *arguments,
     ]  # fmt: skip
-    status = _run(command, folder, progress)
-    names = os.listdir(f"{folder}/files")
-    if status == 0 and len(names) == 1:
-        return f"{folder}/files/{names[0]}"
-    return read_failure(_text(f"{folder}/output"), _text(f"{folder}/log"))
+    return _run(command, folder, lambda: progress(measure(folder)))
 
 
-def _run(command: Sequence[str], folder: str, progress: Callable[[int], None]) -> int:
+def _run(command: Sequence[str], folder: str, tick: Callable[[], None]) -> int:
     environment = {**os.environ, **_ENVIRONMENT, "TMPDIR": f"{folder}/{_TMP}"}
     with open(f"{folder}/output", "wb") as output:
         process = subprocess.Popen(
@@ -128,7 +149,7 @@ def _run(command: Sequence[str], folder: str, progress: Callable[[int], None]) -
             try:
                 return process.wait(_POLL)
             except subprocess.TimeoutExpired:
-                progress(_largest(folder))
+                tick()
                 if not threading.main_thread().is_alive():  # Ctrl-C reaches that one only
                     raise KeyboardInterrupt from None
     finally:
@@ -148,13 +169,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _largest(folder: str) -> int:
     """The size of the largest file that pip has written: the wheel on its way."""
-    largest = 0
+    return max(_sizes(folder), default=0)
+
+
+def _together(folder: str) -> int:
+    """The size of all files that pip has written."""
+    return sum(_sizes(folder))
+
+
+def _sizes(folder: str) -> Iterator[int]:
     for part in (_TMP, "files"):  # not pip's log
         for place, _, names in os.walk(f"{folder}/{part}"):
             for name in names:
                 with suppress(OSError):
-                    largest = max(largest, os.stat(f"{place}/{name}").st_size)
-    return largest
+                    yield os.stat(f"{place}/{name}").st_size
 
 
 def read_failure(output: str, log: str) -> PipFailure:
