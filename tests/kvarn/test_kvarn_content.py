@@ -193,8 +193,10 @@ def test_a_layer_prefills_and_decodes_through_the_backend(seen: Seen, pin: str) 
 
 @pytest.mark.parametrize("pin", PINS)
 def test_a_drafters_layers_share_the_page(seen: Seen, pin: str) -> None:
-    """Without the runner's patch the page holds fewer of the drafter's tokens."""
+    """The runner asks for the longest block that fits, whether or not the core would promote it."""
+    assert seen(pin, "registered")["sliding"]["asked"] == 16
     built = seen(pin, "built")["sliding"]
+    assert built["asked"] == 272
     assert built["pages"] == [1_827_840, 1_827_840]
     assert built["blocks"] == [2176, 272]
     assert 2176 % built["blocks"][1] == 0

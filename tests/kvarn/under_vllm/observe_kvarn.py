@@ -165,6 +165,7 @@ def sliding() -> Any:
         attn_utils.get_layers_from_vllm_config = old
     unified = unify_kv_cache_spec_page_size(specs)
     return {
+        "asked": specs["draft"].block_size,
         "blocks": [unified[name].block_size for name in ("target", "draft")],
         "pages": [unified[name].page_size_bytes for name in ("target", "draft")],
         "tokens of a page": unified["draft"].page_size_bytes // 4096,

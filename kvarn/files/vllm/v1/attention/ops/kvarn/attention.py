@@ -370,7 +370,7 @@ def _attend_long(
     context = step.plan.computed[req : req + 1]
     for first in range(0, bound, part):
         count = -(-(min(bound, first + part) - first) // group) * group
-        scratch_k, scratch_v = _dequantize(tiles, pool, step, config, req, first // group, count)
+        scratch_k, scratch_v = dequantize(tiles, pool, step, config, req, first // group, count)
         valid = (context - first).clamp(0, count).to(torch.int32)
         got, got_lse = flash(
             q_rotated, scratch_k, scratch_v, own, valid, causal=False, scale=scale, window=0
@@ -399,7 +399,7 @@ def _attend_window(
     context = int(step.plan.computed[req])
     first = max(context + 1 - window, 0) // group
     count = -(-context // group) * group - first * group
-    scratch_k, scratch_v = _dequantize(tiles, pool, step, config, req, first, max(count, 0))
+    scratch_k, scratch_v = dequantize(tiles, pool, step, config, req, first, max(count, 0))
     kept = context - first * group
     keys = torch.cat((scratch_k[:kept], reference.rotate(k)))
     values = torch.cat((scratch_v[:kept], reference.rotate(v)))
@@ -411,7 +411,7 @@ def _attend_window(
     return out.float() @ _matrix(out.float())
 
 
-def _dequantize(
+def dequantize(
     tiles: torch.Tensor,
     pool: LayerPool,
     step: Step,
