@@ -28,6 +28,35 @@ class Request(NamedTuple):
     packages: tuple[str, ...]
 
 
+class Refreshed(NamedTuple):
+    """A lock made anew: the file's text, and what differs from the old one, line by line."""
+
+    text: str
+    changes: list[str]
+
+
+def new_base_lock(store: DiskStore, request: Request) -> str:
+    """The text of a lock for ``request``. Raises what ``lock_base`` raises."""
+    return render(request, lock_base(store, request))
+
+
+def refresh_base_lock(store: DiskStore, path: str, data: bytes) -> Refreshed:
+    """Locks again what the lock file ``data`` asked for. What stands above its packages is kept.
+
+    ``path`` names the file in messages. Raises ``UsageError`` for a bad file, and what
+    ``lock_base`` raises.
+    """
+    from hq.app.bases import read_base_lock
+    from hq.app.declaration import BaseLockFile
+    from hq.app.validate import load_toml
+
+    old = read_base_lock(path, data)
+    request = Request(old.suite, old.architecture, load_toml(path, data, BaseLockFile).packages)
+    debs = lock_base(store, request)
+    head = data.decode("utf-8").partition("[[package]]")[0]
+    return Refreshed(head + _rows(debs), changes(old.debs, debs))
+
+
 class _Candidate(NamedTuple):
     deb: LockedDeb
     depends: tuple[str, ...]
@@ -144,18 +173,16 @@ def render(request: Request, debs: Sequence[LockedDeb]) -> str:
         *(f'    "{name}",' for name in request.packages),
         "]",
     ]
-    for deb in debs:
-        lines += [
-            "",
-            "[[package]]",
-            f'name = "{deb.name}"',
-            f'version = "{deb.version}"',
-            f'architecture = "{deb.architecture}"',
-            f'file = "{deb.file}"',
-            f'sha256 = "{deb.sha256.hex}"',
-            f"size = {deb.size}",
-        ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n" + _rows(debs)
+
+
+def _rows(debs: Sequence[LockedDeb]) -> str:
+    return "\n".join(
+        f'[[package]]\nname = "{deb.name}"\nversion = "{deb.version}"\n'
+        f'architecture = "{deb.architecture}"\nfile = "{deb.file}"\n'
+        f'sha256 = "{deb.sha256.hex}"\nsize = {deb.size}\n'
+        for deb in debs
+    )
 
 
 def changes(old: Sequence[LockedDeb], new: Sequence[LockedDeb]) -> list[str]:

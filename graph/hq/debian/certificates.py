@@ -103,7 +103,7 @@ def _canonical_text(tag: int, value: bytes) -> bytes:
 
 
 def _inside(data: bytes, tag: int) -> bytes:
-    found, content = next(_values(data))
+    found, content = next(_values(data), (0, b""))
     if found != tag:
         raise ValueError(f"expected tag {tag:#x}, found {found:#x}")
     return content

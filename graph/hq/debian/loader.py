@@ -141,7 +141,7 @@ def describe(data: bytes) -> tuple[int, str] | None:
         return None
     try:
         return _describe(data)
-    except (struct.error, ValueError, IndexError):
+    except (struct.error, ValueError, IndexError, OverflowError):
         return None
 
 

@@ -232,7 +232,7 @@ class _Unpacker:
         if header.type == "h":
             target = self._items.get(header.link)
             if target is None or target.type != "f":
-                what = "is not before it" if target is None else _is(target)
+                what = "which is not before it" if target is None else _is(target)
                 self._refuse(f"data.tar: {path!r} is a hard link to {header.link!r}, {what}")
 
     def _file(self, header: Header, item: Item) -> Item:
