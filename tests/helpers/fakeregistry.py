@@ -59,6 +59,7 @@ class FakeRegistry:
     """When set, a token of this text is wanted, and ``/token`` gives it to ``USER``."""
     basic: str = ""
     """When set, ``user:password`` that requests must bear."""
+    begun: int = 0
     most: int = 1 << 40
     """The longest body that is taken, in bytes."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -318,7 +319,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.answer(201)
                 return
         with registry.lock:
-            name = f"u{len(registry.uploads)}"
+            name = f"u{registry.begun}"
+            registry.begun += 1
             registry.uploads[name] = bytearray()
         self.answer(202, b"", {"Location": f"/v2/{repository}/blobs/uploads/{name}"})
 

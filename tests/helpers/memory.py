@@ -60,6 +60,10 @@ class MemoryWriter:
         self._data += piece
         self.ranges += 1
 
+    def seal(self) -> BlobRef:
+        self._check()
+        return BlobRef.of(bytes(self._data))
+
     def commit(self) -> BlobRef:
         self._check()
         self._open = False

@@ -73,6 +73,7 @@ class Answer:
         self.url = url
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
+        self._ended = False
 
     def __enter__(self) -> Self:
         return self
@@ -95,6 +96,7 @@ class Answer:
 
         try:
             yield from self._response.stream(_PIECE, decode_content=False)
+            self._ended = True
         except (HTTPError, OSError) as error:
             raise Broken(_reason(error)) from error
         finally:
@@ -118,9 +120,10 @@ class Answer:
 
     def close(self) -> None:
         """Gives the connection back; drops it when content is left."""
-        if self._response.length_remaining:
+        if self._ended or self._response.length_remaining == 0:
+            self._response.release_conn()
+        else:
             self._response.close()
-        self._response.release_conn()
 
     @property
     def length(self) -> int | None:
@@ -379,9 +382,11 @@ def _reason(error: BaseException) -> str:
     """What went wrong in a few words, without addresses of objects."""
     import socket
 
-    from urllib3.exceptions import ConnectTimeoutError, IncompleteRead, ReadTimeoutError
+    from urllib3.exceptions import IncompleteRead, NewConnectionError
+    from urllib3.exceptions import TimeoutError as Late
 
-    if isinstance(error, ReadTimeoutError | ConnectTimeoutError):
+    # urllib3 counts a refused connection among the timeouts.
+    if isinstance(error, Late) and not isinstance(error, NewConnectionError):
         return "no answer in time"
     if isinstance(error, IncompleteRead):
         return "the answer ended early"

@@ -10,12 +10,12 @@ where it ended. Blobs that are there already are not fetched.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple, Protocol
 
 from hq.model.digest import BlobRef, DiffId, Digest
-from hq.model.errors import BuildError, HqError, InfrastructureError, UsageError
+from hq.model.errors import BuildError, InfrastructureError, UsageError
 from hq.model.ports import BlobStore, BlobWriter
 from hq.oci.image import Platform
 from hq.oci.reference import Reference
@@ -33,8 +33,25 @@ from hq.transfer.auth import pull_scope
 from hq.transfer.http import ATTEMPTS, Broken
 from hq.transfer.push import Progress, no_progress
 from hq.transfer.registry import Manifest, Registry
+from hq.transfer.team import Team
 
 _DEPTH: Final = 3
+
+
+class Writer(BlobWriter, Protocol):
+    """A writer that tells the name before the blob appears."""
+
+    def seal(self) -> BlobRef:
+        """Ends the writing; the name that ``commit`` will give."""
+        ...
+
+
+class Store(BlobStore, Protocol):
+    """A store with such writers."""
+
+    def create(self) -> AbstractContextManager[Writer]:
+        """A new blob to be written in parts."""
+        ...
 
 
 class Pulled(NamedTuple):
@@ -70,7 +87,7 @@ def resolve(registry: Registry, reference: Reference) -> Manifest:
 def pull_image(
     registry: Registry,
     reference: Reference,
-    store: BlobStore,
+    store: Store,
     platform: Platform,
     *,
     progress: Progress = no_progress,
@@ -170,7 +187,7 @@ class _Sink:
     """A blob in the making, and how much of it there is."""
 
     def __init__(
-        self, writer: BlobWriter, ref: BlobRef, report: Callable[[BlobRef, int], None]
+        self, writer: Writer, ref: BlobRef, report: Callable[[BlobRef, int], None]
     ) -> None:
         self._writer = writer
         self._report = report
@@ -187,45 +204,28 @@ class _Pull:
     """The fetching of one image's blobs."""
 
     def __init__(
-        self, registry: Registry, repository: str, store: BlobStore, progress: Progress
+        self, registry: Registry, repository: str, store: Store, progress: Progress
     ) -> None:
         self._registry = registry
         self._repository = repository
         self._store = store
         self._progress = progress
-        self._stop = threading.Event()
+        self._team = Team("hq-pull")
 
     def blobs(self, refs: Sequence[BlobRef], threads: int) -> None:
         """Fetches blobs, several at a time; the first failure ends them all."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(threads, thread_name_prefix="hq-pull") as pool:
-            futures = [pool.submit(self.blob, ref) for ref in sorted(refs, key=lambda r: -r.size)]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                self._stop.set()
-                for future in futures:
-                    future.cancel()
-                raise
+        self._team.run(sorted(refs, key=lambda ref: -ref.size), self.blob, threads)
 
     def blob(self, ref: BlobRef) -> None:
         """Fetches one blob, unless it is there. Raises ``HqError``."""
         if self._store.has(ref):
-            self._progress(ref.digest, ref.size, ref.size)
             return
-        try:
-            with self._store.create() as writer:
-                self._fill(_Sink(writer, ref, self._report))
-                # The store's writer tells the name before it publishes; a fake has no need to.
-                found = getattr(writer, "seal", writer.commit)()
-                if found != ref:
-                    raise self._other(ref, found)
-                writer.commit()
-        except HqError:
-            self._stop.set()
-            raise
+        with self._store.create() as writer:
+            self._fill(_Sink(writer, ref, self._report))
+            found = writer.seal()
+            if found != ref:
+                raise self._other(ref, found)
+            writer.commit()
 
     def _fill(self, sink: _Sink) -> None:
         for failures in range(1, ATTEMPTS + 1):
@@ -259,8 +259,7 @@ class _Pull:
                 skip = max(0, skip - len(piece))
 
     def _report(self, ref: BlobRef, done: int) -> None:
-        if self._stop.is_set():
-            raise InfrastructureError("the pull was given up")
+        self._team.check()
         self._progress(ref.digest, done, ref.size)
 
     def _other(self, ref: BlobRef, found: BlobRef) -> BuildError:

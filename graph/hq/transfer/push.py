@@ -15,13 +15,12 @@ registry keeps no list of such referrers, the list is an index under a tag (dist
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, Protocol
 
 from hq.model.digest import BlobRef, Digest
-from hq.model.errors import BuildError, HqError, InfrastructureError
+from hq.model.errors import BuildError, InfrastructureError
 from hq.model.ports import BlobMissing, RandomAccess
 from hq.oci.image import INDEX_TYPE, Document
 from hq.oci.remote import (
@@ -35,6 +34,7 @@ from hq.oci.remote import (
 )
 from hq.transfer.auth import push_scope
 from hq.transfer.registry import Registry, Scopes
+from hq.transfer.team import Team
 from hq.transfer.upload import bring_blob
 
 _INDEX_ROUNDS: Final = 3
@@ -150,7 +150,7 @@ class _Push:
         self._scopes = scopes
         self._mounts = mounts
         self._progress = progress
-        self._stop = threading.Event()
+        self._team = Team("hq-push")
         self.brought: dict[Digest, str] = {}
 
     def read(self, manifest: BlobRef) -> ImageManifest:
@@ -165,31 +165,18 @@ class _Push:
         return image
 
     def blobs(self, refs: Sequence[BlobRef], threads: int) -> None:
-        """Brings blobs, several at a time. After the first failure no other is begun."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(threads, thread_name_prefix="hq-push") as pool:
-            # Large ones first: the last to end decides when all is done.
-            ordered = sorted(refs, key=lambda ref: -ref.size)
-            futures = [pool.submit(self._blob, ref) for ref in ordered]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                self._stop.set()
-                for future in futures:
-                    future.cancel()
-                raise
+        """Brings blobs, several at a time."""
+        # Large ones first: the last to end decides when all is done.
+        self._team.run(sorted(refs, key=lambda ref: -ref.size), self._blob, threads)
 
     def _blob(self, ref: BlobRef) -> None:
         def report(done: int) -> None:
-            if self._stop.is_set():
-                raise InfrastructureError("the push was given up")
+            self._team.check()
             self._progress(ref.digest, done, ref.size)
 
         try:
             with self._source.open(ref) as content:
-                how = bring_blob(
+                self.brought[ref.digest] = bring_blob(
                     self._registry,
                     self._repository,
                     ref,
@@ -200,10 +187,6 @@ class _Push:
                 )
         except BlobMissing as error:
             raise _incomplete(error.ref) from None
-        except HqError:
-            self._stop.set()
-            raise
-        self.brought[ref.digest] = how
 
     def tag(self, tag: str, media_type: str, manifest: BlobRef) -> None:
         """Sets a tag, unless it stands already."""
