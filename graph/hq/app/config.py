@@ -31,6 +31,7 @@ from hq.model.project import (
     LockedWheel,
     OverlaySpec,
     PinSpec,
+    PythonSpec,
     SeriesItem,
 )
 from hq.patchwork.series import Entry, missing_problems, orphan_problems, parse_series
@@ -134,26 +135,30 @@ def check_pin(project: Project, pin: str) -> None:
         )
 
 
-def load(files: Files, pin: str, epoch: int) -> PinSpec:
+def load(files: Files, pin: str, epoch: int, images: Sequence[str] = ()) -> PinSpec:
     """Everything that ``pin`` (the default one if empty) is made of.
 
-    ``epoch``: seconds, the time stamp of every file of a layer. Raises ``UsageError``.
+    ``epoch``: seconds, the time stamp of every file of a layer. ``images``: the names of those that
+    are wanted, those that are built by default if empty. Raises ``UsageError``.
     """
     project = read_project(files)
     pin = pin or project.default_pin
     check_pin(project, pin)
-    return _Loader(files, project, pin, epoch).load()
+    return _Loader(files, project, pin, epoch, images).load()
 
 
 class _Loader:
     """Reads the files that ``build.toml`` names."""
 
-    def __init__(self, files: Files, project: Project, pin: str, epoch: int) -> None:
+    def __init__(
+        self, files: Files, project: Project, pin: str, epoch: int, images: Sequence[str]
+    ) -> None:
         self._files = files
         self._project = project
         self._declared = project.declared
         self._pin = pin
         self._epoch = epoch
+        self._wanted = images
         self._problems = Problems()
         self._known_owners: set[str] = set()
         self._overlay_names: dict[str, int] = {}
@@ -161,7 +166,7 @@ class _Loader:
     def load(self) -> PinSpec:
         attempt = self._problems.attempt
         pin = self._declared.pins[self._pin]
-        wheel = attempt(lambda: self._wheel(pin.lock))
+        wheels = attempt(lambda: self._wheels(pin.lock))
         series = attempt(self._series)
         overlays = [
             attempt(partial(self._overlay, number, path))
@@ -176,17 +181,19 @@ class _Loader:
         present.update(f"patch:{item.stem}" for item in series or ())
         knobs = None if registry is None else attempt(partial(self._knobs, registry, present))
         self._problems.raise_any()
-        assert wheel is not None and series is not None and images is not None
+        assert wheels is not None and series is not None and images is not None
+        wanted = any(image.dependencies for image in images)
         return PinSpec(
             project=self._declared.project.name,
             pin=self._pin,
-            wheel=wheel,
+            wheel=wheels[0],
             series_file=pin.series,
             series=series,
             knobs=knobs,
             overlays=tuple(overlay for overlay in overlays if overlay is not None),
             images=images,
             epoch=self._epoch,
+            dependencies=wheels[1:] if wanted else (),
         )
 
     def _read(self, path: str, named_by: Location, what: str) -> bytes:
@@ -199,7 +206,8 @@ class _Loader:
     def _at(self, *path: str | int) -> Location:
         return self._project.document.locator()(*path)
 
-    def _wheel(self, path: str) -> LockedWheel:
+    def _wheels(self, path: str) -> tuple[LockedWheel, ...]:
+        """The wheels of the lock, the patched distribution first."""
         named_by = self._at("pins", self._pin, "lock")
         data = self._read(path, named_by, "lock")
         lock, document = load_document(path, data, LockFile)
@@ -215,8 +223,13 @@ class _Loader:
             for number, row in enumerate(lock.wheel)
             if normalize_project(row.name) == normalize_project(lock.distribution)
         ]
+        names: set[str] = set()
         for number, row in enumerate(lock.wheel):
             problems += _file_name_problems(row, at("wheel", number, "file"))
+            if normalize_project(row.name) in names:
+                message = f"wheel[{number}].name: {row.name} is locked twice"
+                problems.append(Problem(at("wheel", number, "name"), message))
+            names.add(normalize_project(row.name))
         if len(rows) != 1:
             message = f"distribution: expected one wheel of {lock.distribution}, found {len(rows)}"
             problems.append(Problem(at("distribution"), message))
@@ -227,8 +240,14 @@ class _Loader:
             )
             problems.append(Problem(at("wheel", number, "version"), message))
         self._raise(path, problems)
-        row = rows[0][1]
-        return LockedWheel(row.name, row.version, row.file, Digest.from_hex(row.sha256), row.size)
+        first = rows[0][1]
+        others = sorted((row for row in lock.wheel if row is not first), key=lambda row: row.name)
+        return tuple(
+            LockedWheel(
+                row.name, row.version, row.file, Digest.from_hex(row.sha256), row.size, row.record
+            )
+            for row in (first, *others)
+        )
 
     def _raise(self, file: str, problems: Sequence[Problem]) -> None:
         if problems:
@@ -334,8 +353,16 @@ class _Loader:
                 problem = Problem(document.locator()("name"), message)
                 raise problems_error(f"{path} has one mistake", [problem])
             names[image.name] = path
-            base = base_spec(image, document, self._read)
-            images.append(_image_spec(image)._replace(base=base))
+            if image.name in self._wanted or (image.default and not self._wanted):
+                base = base_spec(image, document, self._read)
+                images.append(_image_spec(image)._replace(base=base))
+        for name in self._wanted:
+            if name not in names:
+                raise UsageError(
+                    f"there is no image {name!r} in build.toml",
+                    where=self._at("images"),
+                    details=[f"declared: {', '.join(sorted(names))}"],
+                )
         return tuple(images)
 
 
@@ -364,6 +391,8 @@ def _image_spec(image: ImageFile) -> ImageSpec:
         annotations=image.annotations,
         ports=config.ports,
         volumes=config.volumes,
+        python=None if image.python is None else PythonSpec(**image.python.model_dump()),
+        dependencies=image.dependencies,
     )
 
 

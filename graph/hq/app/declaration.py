@@ -122,6 +122,7 @@ class LockWheel(Table):
     sha256: Hex256
     size: Annotated[int, Field(gt=0, lt=1 << 40)]
     marker: str = ""
+    record: Literal["check", "ignore"] = "check"
 
 
 class LockFile(Table):
@@ -198,18 +199,36 @@ class BaseLockFile(Table):
     package: Annotated[tuple[LockDeb, ...], Field(min_length=1)]
 
 
+class PythonTable(Table):
+    """``[python]`` of an image: where installed scripts and data go, and what runs them."""
+
+    interpreter: ImagePath
+    scripts: ImagePath
+    data: ImagePath = "/usr/local"
+    headers: ImagePath = "/usr/local/include/python"
+
+
 class ImageFile(Table):
     """``images/<name>.toml``."""
 
     schema_: Literal["hq.image/1"] = Field(alias="schema")
     name: Name
     role: Name = "image"
+    default: bool = True
     base: Literal["scratch"] | BaseTable = "scratch"
     prefix: ImagePath
     compression: Literal["gzip", "zstd", "none"] = "gzip"
+    dependencies: bool = False
+    python: PythonTable | None = None
     platform: PlatformTable = PlatformTable()
     config: ConfigTable = ConfigTable()
     annotations: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _dependencies_need_python(self) -> ImageFile:
+        if self.dependencies and self.python is None:
+            raise ValueError("dependencies = true needs a [python] table to install them for")
+        return self
 
 
 class OverlayFilesTable(Table):

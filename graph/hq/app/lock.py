@@ -121,6 +121,9 @@ def _fill(table: Any, row: LockWheel) -> None:
         "size": row.size,
         "marker": row.marker,
     }
+    if table.get("sha256") != row.sha256:
+        # What was said of another file's RECORD does not hold for this one.
+        table.pop("record", None)
     for key, value in values.items():
         if key == "marker" and not value:
             table.pop(key, None)

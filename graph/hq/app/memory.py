@@ -26,10 +26,11 @@ from hq.model.project import (
     LockedWheel,
     OverlaySpec,
     PinSpec,
+    PythonSpec,
     SeriesItem,
 )
 
-SPEC_FORMAT = f"hq.spec/1 {__version__}"
+SPEC_FORMAT = f"hq.spec/3 {__version__}"
 
 
 class Memory:
@@ -65,14 +66,19 @@ def spec_to_json(spec: PinSpec) -> object:
 def spec_from_json(value: Any) -> PinSpec:
     """Reads ``spec_to_json``'s value. Raises ``TypeError``, ``ValueError`` or ``KeyError``."""
     raw = PinSpec(*value)
-    wheel = LockedWheel(*raw.wheel)
     return raw._replace(
-        wheel=wheel._replace(sha256=Digest.parse(wheel.sha256)),
+        wheel=_wheel(raw.wheel),
+        dependencies=tuple(_wheel(row) for row in raw.dependencies),
         series=_items(raw.series),
         knobs=None if raw.knobs is None else KnobsSpec(*raw.knobs),
         overlays=tuple(_overlay(overlay) for overlay in raw.overlays),
         images=tuple(_image(image) for image in raw.images),
     )
+
+
+def _wheel(row: Any) -> LockedWheel:
+    wheel = LockedWheel(*row)
+    return wheel._replace(sha256=Digest.parse(wheel.sha256))
 
 
 def _items(rows: Any) -> tuple[SeriesItem, ...]:
@@ -96,6 +102,7 @@ def _image(row: Any) -> ImageSpec:
         ports=tuple(image.ports),
         volumes=tuple(image.volumes),
         base=None if image.base is None else _base(image.base),
+        python=None if image.python is None else PythonSpec(*image.python),
     )
 
 

@@ -38,10 +38,11 @@ _JSON: Final = 1
 class Request:
     """A build command that the fast path understands; anything else is ``None`` in ``parse``."""
 
-    __slots__ = ("as_json", "jobs", "offline", "output", "pin", "quiet", "root", "store")
+    __slots__ = ("as_json", "images", "jobs", "offline", "output", "pin", "quiet", "root", "store")
 
     def __init__(self) -> None:
         self.pin = ""
+        self.images = ""
         self.output = ""
         self.store = ""
         self.root = ""
@@ -66,11 +67,14 @@ def parse(arguments: Sequence[str]) -> Request | None:
             request.offline = True
         elif argument in ("--quiet", "-q"):
             request.quiet = True
-        elif name in texts:
+        elif name in texts or name == "--image":
             found = value if equals else next(rest, "")
             if not found:
                 return None
-            setattr(request, texts[name], found)
+            if name == "--image":
+                request.images += f",{found}"
+            else:
+                setattr(request, texts[name], found)
         elif argument.startswith("-j") and argument[2:].isdigit():
             request.jobs = int(argument[2:])
         else:
@@ -115,9 +119,12 @@ def _file_name(text: str) -> str:
     return "%" + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def state_path(store: str, root: str, pin: str, output: str) -> str:
-    """The state file of one project, pin argument and output folder."""
-    return os.path.join(project_folder(store, root), "noop@" + _file_name(f"{pin}@{output}"))
+def state_path(store: str, root: str, request: Request, output: str) -> str:
+    """The state file of one project, selection and output folder."""
+    return os.path.join(
+        project_folder(store, root),
+        "noop@" + _file_name(f"{request.pin}@{request.images}@{output}"),
+    )
 
 
 def replay(arguments: Sequence[str], started: float) -> str | None:
@@ -142,7 +149,7 @@ def _replay(request: Request, started: float) -> str | None:
     output = os.path.abspath(request.output) if request.output else os.path.join(root, "dist")
     try:
         with open(
-            state_path(store, root, request.pin, output), encoding="utf-8", errors="surrogateescape"
+            state_path(store, root, request, output), encoding="utf-8", errors="surrogateescape"
         ) as file:
             lines = file.read().split("\n")
     except OSError:

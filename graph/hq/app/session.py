@@ -34,6 +34,7 @@ class Settings(NamedTuple):
     epoch: int = 0
     offline: bool = False
     jobs: int = 1
+    images: tuple[str, ...] = ()
 
 
 class Session:
@@ -76,7 +77,8 @@ class Session:
     def spec(self, pin: str) -> PinSpec:
         """The declaration of ``pin`` (the default one if empty), remembered or read anew."""
         epoch = self.settings.epoch
-        name = f"spec@{pin}"
+        chosen = self.settings.images
+        name = f"spec@{pin}" + "".join(f"+{image}" for image in chosen)
         spec = remembered_spec(
             self.memory.load(name), self._digest_or_none, self.sources.names, epoch
         )
@@ -85,7 +87,7 @@ class Session:
         from hq.app.config import load
 
         files = _Recorder(self.sources)
-        spec = load(files, pin, epoch)
+        spec = load(files, pin, epoch, chosen)
         digests = {path: self.sources.ref(path).digest for path in sorted(files.files)}
         self.memory.save(name, spec_document(spec, digests, files.folders, epoch))
         return spec
@@ -182,7 +184,14 @@ class _Recorder:
 
 
 def settings_from(
-    root: str, *, store: str, output: str, offline: bool, jobs: int, environment: Mapping[str, str]
+    root: str,
+    *,
+    store: str,
+    output: str,
+    offline: bool,
+    jobs: int,
+    environment: Mapping[str, str],
+    images: tuple[str, ...] = (),
 ) -> Settings:
     """Settings with every default filled in. Raises ``UsageError``."""
     return Settings(
@@ -192,6 +201,7 @@ def settings_from(
         epoch=_epoch(environment.get("SOURCE_DATE_EPOCH", "")),
         offline=offline,
         jobs=jobs or os.cpu_count() or 1,
+        images=images,
     )
 
 

@@ -31,6 +31,13 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", default="", metavar="DIR", help="where images go (default: dist/)"
     )
+    parser.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="build this image; may be repeated (default: those that are built by default)",
+    )
     parser.add_argument("--offline", action="store_true", help="use the store only")
     parser.add_argument("-j", "--jobs", type=int, default=0, metavar="N", help="threads")
 
@@ -49,6 +56,7 @@ def settings(parsed: argparse.Namespace) -> Settings:
         output=os.path.abspath(output) if output else "",
         offline=getattr(parsed, "offline", False),
         jobs=getattr(parsed, "jobs", 0),
+        images=tuple(getattr(parsed, "image", ())),
         environment=os.environ,
     )
 

@@ -30,7 +30,7 @@ from hq.rules.context import Rule
 
 Status = Literal["reused", "built", "failed", "unknown"]
 
-HEAVY = frozenset({"wheel", "layer", "deb", "base", "base-layer", "base-image"})
+HEAVY = frozenset({"wheel", "layer", "installed", "deb", "base", "base-layer", "base-image"})
 
 
 class Outcome(NamedTuple):

@@ -12,13 +12,17 @@ from hq.model.digest import Digest
 
 
 class LockedWheel(NamedTuple):
-    """One wheel of a lock file: the bytes are named by ``sha256``, ``size`` is in bytes."""
+    """One wheel of a lock file: the bytes are named by ``sha256``, ``size`` is in bytes.
+
+    ``record``: ``check``, or ``ignore`` for a published wheel whose RECORD is wrong.
+    """
 
     name: str
     version: str
     file: str
     sha256: Digest
     size: int
+    record: str = "check"
 
 
 class LockedDeb(NamedTuple):
@@ -91,6 +95,15 @@ class OverlaySpec(NamedTuple):
     facts: tuple[Fact, ...]
 
 
+class PythonSpec(NamedTuple):
+    """The Python that an image's packages are installed for; absolute paths in the image."""
+
+    interpreter: str
+    scripts: str
+    data: str
+    headers: str
+
+
 class ImageSpec(NamedTuple):
     """An image: which layers, where the package stands in it, and its runtime configuration."""
 
@@ -110,6 +123,8 @@ class ImageSpec(NamedTuple):
     ports: tuple[str, ...]
     volumes: tuple[str, ...]
     base: BaseSpec | None = None
+    python: PythonSpec | None = None
+    dependencies: bool = False
 
 
 class KnobsSpec(NamedTuple):
@@ -131,3 +146,4 @@ class PinSpec(NamedTuple):
     overlays: tuple[OverlaySpec, ...]
     images: tuple[ImageSpec, ...]
     epoch: int
+    dependencies: tuple[LockedWheel, ...] = ()

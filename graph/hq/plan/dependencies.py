@@ -34,6 +34,8 @@ def wheel_node(wheel: LockedWheel) -> Node:
         "sha256": wheel.sha256,
         "size": wheel.size,
     }
+    if wheel.record != "check":
+        params["record"] = wheel.record
     return Node(f"wheel:{normalize_project(wheel.name)}", "wheel", WHEEL_VERSION, params, {})
 
 

@@ -17,6 +17,7 @@ from hq.model.ports import RandomAccess
 from hq.oci.arrange import File, Item, Packed
 from hq.rules.context import Context, Made
 from hq.rules.layer import layer_made, write
+from hq.wheels import installed as wheel_files
 from hq.wheels.content import extract
 from hq.wheels.index import WheelIndex
 from hq.wheels.install import Schemes
@@ -36,6 +37,15 @@ def run(context: Context) -> Made:
                 if _is_new(installed, name, origins):
                     items[installed.path] = _item(installed, reader, files[name])
         return layer_made(context, write(context, list(items.values())))
+
+
+def installed_record(context: Context) -> bytes:
+    """RECORD of the one wheel that is an input, as installed."""
+    index = WheelIndex.decode(context.store.read(context.blob("index")))
+    with context.store.open(context.blob("wheel")) as reader:
+        files = _install(context, index, reader, str(context.params["file"]))
+    name = f"/{index.meta.dist_info}/RECORD"
+    return next(f.data for f in files if isinstance(f, wheel_files.Made) and f.path.endswith(name))
 
 
 def _install(

@@ -80,11 +80,20 @@ def _records(context: Context, merged: dict[str, Entry | None]) -> Iterator[tupl
         yield (
             f"{info}/RECORD",
             rewrite(
-                context.file_bytes("record"),
+                _record_before(context),
                 changed_or_added=[path for path, stays in changed.items() if stays],
                 removed=[path for path, stays in changed.items() if not stays],
             ),
         )
+
+
+def _record_before(context: Context) -> bytes:
+    """RECORD without any change: the wheel's, or that of the installed wheel."""
+    if "schemes" not in context.params:
+        return context.file_bytes("record")
+    from hq.rules.installed import installed_record
+
+    return installed_record(context)
 
 
 def _name(context: Context) -> str:

@@ -7,8 +7,11 @@ checked against that digest by whoever reads it, and the wheel's layer reads all
 from __future__ import annotations
 
 from hq.model.digest import Digest
+from hq.model.errors import BuildError
+from hq.model.ports import RandomAccess
 from hq.model.project import LockedWheel
 from hq.rules.context import Context, Made
+from hq.wheels.index import WheelIndex
 from hq.wheels.reading import read_index
 
 
@@ -23,9 +26,28 @@ def run(context: Context) -> Made:
         file=str(params["file"]),
         sha256=Digest.parse(str(params["sha256"])),
         size=size,
+        record=str(params.get("record", "check")),
     )
     wheel = context.fetch(locked)
     with context.store.open(wheel) as reader:
-        index = read_index(reader, project=locked.name, version=locked.version, wheel=locked.file)
+        index = _index(reader, locked)
     encoded = context.store.put(index.encode())
     return Made(blobs={"wheel": wheel, "index": encoded}, values={"members": len(index)})
+
+
+def _index(reader: RandomAccess, locked: LockedWheel) -> WheelIndex:
+    try:
+        return read_index(
+            reader,
+            project=locked.name,
+            version=locked.version,
+            wheel=locked.file,
+            trust_record=locked.record == "check",
+        )
+    except BuildError as error:
+        if "RECORD" in error.message and locked.record == "check":
+            error.hint = (
+                f'if the wheel was published like this, say record = "ignore" in the lock\'s entry '
+                f"of {locked.name}: then its members are named by what they hold"
+            )
+        raise

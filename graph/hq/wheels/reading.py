@@ -32,14 +32,19 @@ def read_index(
     version: str,
     wheel: str = "",
     limits: Limits = Limits(),  # noqa: B008 - immutable
+    trust_record: bool = True,
 ) -> WheelIndex:
     """Reads and checks the wheel of ``project`` at ``version``, as the lock names them.
 
-    ``wheel`` is its file name, for errors. Raises ``BuildError`` for a malformed archive, for
-    RECORD, METADATA or WHEEL that is missing, malformed or at odds with the archive, and for a
+    ``wheel`` is its file name, for errors. Without ``trust_record`` every member is hashed and RECORD
+    is not looked at: some published wheels were changed after their RECORD was written, and
+    the wheel's own hash in the lock still says what they hold.
+
+    Raises ``BuildError`` for a malformed archive, for RECORD, METADATA or WHEEL that is missing, malformed or at odds with the archive, and for a
     wheel of another project or version.
     """
-    return _Wheel(reader, wheel or f"{project}-{version}.whl", limits).index(project, version)
+    read = _Wheel(reader, wheel or f"{project}-{version}.whl", limits)
+    return read.index(project, version, trust_record=trust_record)
 
 
 class _Wheel:
@@ -54,11 +59,13 @@ class _Wheel:
         self._contents = Contents(reader, wheel, zlib_codec())
         self._dist_info = ""
 
-    def index(self, project: str, version: str) -> WheelIndex:
+    def index(self, project: str, version: str, *, trust_record: bool) -> WheelIndex:
         self._dist_info = self._find_dist_info()
-        record = self._read("RECORD", _RECORD_LIMIT)
-        rows = {row.path: row for row in parse(record, file=self._file("RECORD"))}
-        members = self._join(rows, Digest.of(record))
+        members = (
+            self._recorded()
+            if trust_record
+            else [self._hashed(raw) for raw in self._members.values()]
+        )
         purelib = self._check_wheel()
         found_project, found_version = self._check_metadata(project, version)
         self._check_dist_info(found_project, found_version)
@@ -66,6 +73,11 @@ class _Wheel:
         size = self._reader.size
         meta = Meta(found_project, found_version, self._dist_info, data_dir, purelib, size)
         return WheelIndex.build(meta, members)
+
+    def _recorded(self) -> list[Member]:
+        record = self._read("RECORD", _RECORD_LIMIT)
+        rows = {row.path: row for row in parse(record, file=self._file("RECORD"))}
+        return self._join(rows, Digest.of(record))
 
     def _refuse(self, message: str, hint: str = "", file: str = "", line: int = 0) -> NoReturn:
         where = Location(file or self._wheel, line)
