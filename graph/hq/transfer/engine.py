@@ -19,6 +19,7 @@ Tags stand in ``manifest.json``: the engine sets them last. A load that is kille
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
@@ -35,6 +36,8 @@ _PIECE: Final = 256 << 10
 _CONTAINERD: Final = "io.containerd.snapshotter.v1"
 _ZSTD: Final = "+zstd"
 _ZSTD_SINCE: Final = (1, 42)  # Docker 23
+
+_ADDRESS: Final = re.compile(r"unix:///.|(tcp|ssh|https?|npipe)://[^/]|npipe:////.")
 
 Progress = Callable[[int, int], None]
 
@@ -115,8 +118,12 @@ class _Engine:
     """A connection to one engine."""
 
     def __init__(self, address: str, environment: Mapping[str, str]) -> None:
-        self._address, options = _address(address, environment)
-        self._options = options
+        self._address, self._options = _address(address, environment)
+        if not _ADDRESS.match(self._address):
+            raise UsageError(
+                f"{self._address!r} is no address of a Docker engine",
+                hint="give unix:///PATH, tcp://HOST:PORT or ssh://HOST",
+            )
         self._bytes = 0
 
     def __enter__(self) -> Self:
@@ -275,11 +282,6 @@ class _Engine:
             why = "there is no such socket"
         elif "refused" in text:
             why = "connection refused"
-        elif isinstance(error, ValueError) or "Invalid bind address" in text:
-            return UsageError(
-                f"{self._address!r} is no address of a Docker engine",
-                hint="give unix:///PATH, tcp://HOST:PORT or ssh://HOST",
-            )
         return InfrastructureError(
             f"cannot reach a Docker engine at {self._address}: {why}", hint=hint
         )
