@@ -130,6 +130,7 @@ class _Engine:
         import docker  # type: ignore[import-untyped]
 
         try:
+            self._knock()
             self._api: Any = docker.APIClient(
                 base_url=self._address, timeout=_PATIENCE, **self._options
             )
@@ -140,6 +141,14 @@ class _Engine:
 
     def __exit__(self, *_: object) -> None:
         self._api.close()
+
+    def _knock(self) -> None:
+        """Tries a socket first: the SDK leaks one that it cannot connect. Raises ``OSError``."""
+        import socket
+
+        if self._address.startswith("unix://"):
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(self._address.removeprefix("unix://"))
 
     @property
     def name(self) -> str:
