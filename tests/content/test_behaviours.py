@@ -54,6 +54,9 @@ def test_states_before_a_gap_are_freed(observed: Observed, pin: str) -> None:
     assert patched["gaps"] == {"freed": 2, "left": ".....s"}
     assert patched["long prefill"] == 1
     assert patched["no gaps"] == stock["no gaps"] == {"freed": 5, "left": ".....s"}
+    # The real manager with one step in flight: 1,000 tokens in chunks of four blocks.
+    assert stock["conversation"] == {"states": 16, "free": 199}
+    assert patched["conversation"] == {"states": 3, "free": 199}
     assert patched["looks"], "the walk must not grow with the square of the request"
     assert patched["released"] == [31, 31, 31], "a later request must start at block 0 again"
 
@@ -67,9 +70,13 @@ def test_the_newest_snapshots_outlive_pressure(observed: Observed, pin: str) -> 
     patched = observed(pin, "patched", "mamba_align_checkpoint_order")
     assert patched["under pressure"] == "xxsss"
     assert patched["evicted in order"] == [0, 1, 100, 101, 4, 3, 2]
-    assert patched["soft"] == [12, 3, 15], "the hold must be given up on demand"
-    assert patched["make room"] == [True, True, False]
+    assert patched["soft"] == [12, 2, 14], "the hold must be given up on demand, but for a hit"
+    assert patched["make room"] == [True, True, False, True, False]
     assert patched["off"] == "xxxxx"
+    # Hit tokens of a second turn of 600 after a request of another 400, 760, ... tokens.
+    assert list(stock["second turn"].values()) == [576, 0, 0, 0, 0]
+    assert list(patched["second turn"].values()) == [576, 448, 384, 0, 0]
+    assert patched["full pool"] == stock["full pool"] == [0, 576], "nobody waits for a held block"
 
 
 @pytest.mark.parametrize("pin", PINS)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import conversation
 import mamba_pool
 from mamba_pool import BLOCK, REQUEST
-from vllm.v1.core.block_pool import BlockPool
 
 
 def _passed(layout: str) -> dict[str, Any]:
@@ -61,9 +62,18 @@ def _released() -> list[int]:
     return counts
 
 
+def _conversation() -> dict[str, Any]:
+    """A long prompt in chunks of four blocks: the states it holds, and what it leaves behind."""
+    os.environ["VLLM_MAMBA_ALIGN_KEEP_CHECKPOINTS"] = "0"
+    server = conversation.Server(num_blocks=200)
+    server.turn("long", list(range(1000)), chunk=64, in_flight=True)
+    del os.environ["VLLM_MAMBA_ALIGN_KEEP_CHECKPOINTS"]
+    return {"states": server.most_states, "free": server.free}
+
+
 def observe() -> dict[str, Any]:
-    assert BlockPool is not None
     return {
+        "conversation": _conversation(),
         "gaps": _passed("s..s.s"),
         "no gaps": _passed("ssssss"),
         "long prefill": _long_prefill(12),
