@@ -39,6 +39,7 @@ COMMANDS = {
     "series": Command("series", "check or apply a quilt series on any tree"),
     "envs": Command("envs", "check the knobs of a built tree, or list them"),
     "lock": Command("lock", "resolve a pin's dependencies into its lock, or check it"),
+    "pin": Command("pin", "build, and write down what that gave"),
     "provenance": Command("provenance", "print an image's provenance statement"),
     "load": Command("load", "load an image into a Docker engine"),
     "push": Command("push", "push an image to a registry"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hq.app import noop
 from hq.app.build import BuildReport, build, remember_noop, report_json
 from hq.app.session import Session, settings_from
+from hq.cli.console import Console
 from hq.cli.main import Invocation, project_root
 from hq.cli.observer import BuildObserver
 
@@ -27,6 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wheel", default="", metavar="FILE", help="take the pin's wheel from this file"
     )
+    parser.add_argument(
+        "--locked", action="store_true", help="fail unless everything is as hq pin wrote it down"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="build every node once more and compare the results"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no table and no progress")
     parser.set_defaults(run=run)
 
@@ -41,10 +48,22 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     request.as_json = parsed.json
     request.quiet = parsed.quiet
     request.jobs = parsed.jobs
-    return run_request(request, invocation, wheel=parsed.wheel)
+    extras = Extras(wheel=parsed.wheel, locked=parsed.locked, check=parsed.check)
+    return run_request(request, invocation, extras)
 
 
-def run_request(request: noop.Request, invocation: Invocation, *, wheel: str = "") -> int:
+class Extras(NamedTuple):
+    """What only a spelt-out command line asks for. None of it is answered by the fast path."""
+
+    wheel: str = ""
+    locked: bool = False
+    check: bool = False
+
+
+PLAIN: Final = Extras()
+
+
+def run_request(request: noop.Request, invocation: Invocation, extras: Extras = PLAIN) -> int:
     """Builds, prints the answer, and remembers it for the fast path."""
     console = invocation.console
     console.quiet = request.quiet
@@ -58,12 +77,19 @@ def run_request(request: noop.Request, invocation: Invocation, *, wheel: str = "
     )
     observer = BuildObserver(console)
     with Session(settings, console.warn) as session:
-        if wheel:
-            session.supply(request.pin, wheel)
+        if extras.wheel:
+            session.supply(request.pin, extras.wheel)
+        verify = None
+        if extras.locked:
+            from hq.app.pins import verifier
+
+            verify = verifier(session, request.pin)
         try:
-            report = build(session, request.pin, observer)
+            report = build(session, request.pin, observer, verify=verify)
         finally:
             observer.close()
+        if extras.check:
+            _check(session, report, console)
         seconds = time.perf_counter() - invocation.started
         if request.as_json:
             console.print(_json(report_json(report, round(seconds, 3))))
@@ -79,6 +105,16 @@ def run_request(request: noop.Request, invocation: Invocation, *, wheel: str = "
         )
         remember_noop(session, request, unchanged, _table(unchanged, noop.SECONDS), json_text)
     return 0
+
+
+def _check(session: Session, report: BuildReport, console: Console) -> None:
+    from hq.app.check import check, refusal
+    from hq.execute.speculate import Quiet
+
+    findings = check(session, report.outcomes, Quiet())
+    if findings:
+        raise refusal(findings)
+    console.note(f"built {len(report.outcomes)} nodes once more: each gave the same result")
 
 
 def _json(document: object) -> str:
