@@ -57,7 +57,7 @@ def _table(found: Plan, console: Console) -> str:
             ("run", "to run"),
             ("reuse", "to reuse"),
             ("unknown", "unknown until those have run"),
-            ("fail", "that fail"),
+            ("fail", "failing"),
         )
     ]
     shown = [count for count in counts if not count.startswith("0 ")]
