@@ -14,7 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from hq.cli.options import add_build_options
 
     add_build_options(parser)
-    parser.add_argument("image", metavar="IMAGE", help="the image's name, as in images/")
+    parser.add_argument("name", metavar="IMAGE", help="the image's name, as in images/")
     parser.add_argument("--records", action="store_true", help="print the nodes' records instead")
     parser.set_defaults(run=run)
 
@@ -26,16 +26,16 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     with session(parsed, invocation) as opened:
         spec = opened.spec(parsed.pin)
         output = opened.settings.output
-    if parsed.image not in [image.name for image in spec.images]:
+    if parsed.name not in [image.name for image in spec.images]:
         names = ", ".join(image.name for image in spec.images)
-        raise UsageError(f"there is no image {parsed.image!r}", details=[f"declared: {names}"])
+        raise UsageError(f"there is no image {parsed.name!r}", details=[f"declared: {names}"])
     kind = "records" if parsed.records else "provenance"
-    path = os.path.join(output, f"{parsed.image}-{spec.pin}.{kind}.json")
+    path = os.path.join(output, f"{parsed.name}-{spec.pin}.{kind}.json")
     try:
         with open(path, encoding="utf-8") as file:
             invocation.console.print(file.read())
     except FileNotFoundError:
         raise UsageError(
-            f"{parsed.image} {spec.pin} is not built in {output}", hint="run hq build first"
+            f"{parsed.name} {spec.pin} is not built in {output}", hint="run hq build first"
         ) from None
     return 0
