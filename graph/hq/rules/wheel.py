@@ -47,7 +47,7 @@ def _index(reader: RandomAccess, locked: LockedWheel) -> WheelIndex:
     except BuildError as error:
         if "RECORD" in error.message and locked.record == "check":
             error.hint = (
-                f'if the wheel was published like this, say record = "ignore" in the lock\'s entry '
-                f"of {locked.name}: then its members are named by what they hold"
+                'if the wheel was published like this, say record = "ignore" in the lock\'s '
+                f"entry of {locked.name}: then its members are named by what they hold"
             )
         raise

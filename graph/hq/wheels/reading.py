@@ -36,12 +36,12 @@ def read_index(
 ) -> WheelIndex:
     """Reads and checks the wheel of ``project`` at ``version``, as the lock names them.
 
-    ``wheel`` is its file name, for errors. Without ``trust_record`` every member is hashed and RECORD
-    is not looked at: some published wheels were changed after their RECORD was written, and
+    ``wheel`` is its file name, for errors. Without ``trust_record`` every member is hashed and
+    RECORD is not looked at: some published wheels were changed after their RECORD was written, and
     the wheel's own hash in the lock still says what they hold.
 
-    Raises ``BuildError`` for a malformed archive, for RECORD, METADATA or WHEEL that is missing, malformed or at odds with the archive, and for a
-    wheel of another project or version.
+    Raises ``BuildError`` for a malformed archive, for RECORD, METADATA or WHEEL that is missing,
+    malformed or at odds with the archive, and for a wheel of another project or version.
     """
     read = _Wheel(reader, wheel or f"{project}-{version}.whl", limits)
     return read.index(project, version, trust_record=trust_record)
