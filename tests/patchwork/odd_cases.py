@@ -543,6 +543,19 @@ GIT = [
        git("similarity index 100%", "rename from a", "rename to b", old="a", new="b")
        + git("similarity index 100%", "rename from b", "rename to a", old="b", new="a"),
        tree(a="2\n", b="1\n")),
+    refused("rename-after-edit", "edited in one section, renamed in the next", tree(old=N20),
+       git("index 1111111..2222222 100644", "--- a/old", "+++ b/old", old="old", new="old") + HUNK
+       + git("similarity index 100%", "rename from old", "rename to new", old="old", new="new"),
+       stricter="the peers rename the old content and keep the edited file"),
+    ok("copy-after-edit", "edited in one section; the copy is of what the patch found",
+       tree(old=N20),
+       git("index 1111111..2222222 100644", "--- a/old", "+++ b/old", old="old", new="old") + HUNK
+       + git("similarity index 100%", "copy from old", "copy to new", old="old", new="new"),
+       tree(old=SEVEN, new=N20), "exact"),
+    ok("created-then-renamed", "made in one section, renamed in the next", F,
+       "--- /dev/null\n+++ b/n\n" + MAKES_N
+       + git("similarity index 100%", "rename from n", "rename to m", old="n", new="m"),
+       F | tree(m="one\ntwo\n"), "exact", looser="the peers look for n in the tree"),
     ok("rename-chain", "a to b, b to c", tree(a="1\n", b="2\n"),
        git("similarity index 100%", "rename from a", "rename to b", old="a", new="b")
        + git("similarity index 100%", "rename from b", "rename to c", old="b", new="c"),

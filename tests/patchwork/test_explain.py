@@ -76,6 +76,7 @@ REFUSALS = {
     "undone": (0, "the patch changes nothing: its sections undo each other"),
     "create-with-old-lines": (1, "the patch creates 'f', yet expects lines in it"),
     "rename-out": (1, "a '..' in the path: '../../evil'"),
+    "rename-after-edit": (14, "renames 'old', which an earlier section changes"),
     "rename-inconsistent": (
         1, "the extended header names 'old', the lines below it 'a/other'"
     ),

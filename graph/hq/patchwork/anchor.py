@@ -11,7 +11,8 @@ depth or less.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 from hq.patchwork.patch import Hunk
 
@@ -25,7 +26,8 @@ _CALL = rb"\s*[A-Za-z_$~][\w\s:<>,*&\[\]$~.-]*\("
 _STATEMENT = rb"\s*(?:if|for|while|switch|return|else|elif|with|print|assert|raise)\b"
 _MAX_HEADING = 400
 _SHORTEST_CUT = 39
-_FARTHEST = 20_000  # lines; no definition is longer (a bound on what a hostile patch can cost)
+_NEAR = 200  # lines above a place that are looked at one by one
+_MOST_HEADS = 1000  # definitions above those that are looked at: a bound on hostile files
 _LABEL = rb"\w+:\s*(?:$|//|/\*)"  # of a goto, or "public:": git's C driver skips it too
 
 
@@ -40,22 +42,55 @@ def names_definition(heading: bytes) -> bool:
     return bool(re.match(_CALL, heading) or re.match(_KEYWORD, heading))
 
 
-def lies_in(lines: Sequence[bytes], at: int, hunk: Hunk) -> bool:
+class Heads:
+    """Where definitions may begin in a file: one pass over it, made on first need."""
+
+    __slots__ = ("_found", "lines")
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self.lines = lines
+        self._found: dict[bool, list[int]] = {}
+
+    def above(self, at: int, python: bool) -> Iterator[int]:
+        """Indices of lines above ``at``, nearest first: all that are near, then only heads."""
+        near = max(at - _NEAR, 0)
+        yield from range(at - 1, near - 1, -1)
+        if near:
+            found = self._all(python)
+            last = bisect_left(found, near)
+            yield from reversed(found[max(last - _MOST_HEADS, 0) : last])
+
+    def _all(self, python: bool) -> list[int]:
+        found = self._found.get(python)
+        if found is None:
+            if python:
+                found = [
+                    index
+                    for index, line in enumerate(self.lines)
+                    if b"def " in line or b"class " in line
+                ]
+            else:
+                found = [i for i, line in enumerate(self.lines) if _begins_like(line)]
+            self._found[python] = found
+        return found
+
+
+def lies_in(heads: Heads, at: int, hunk: Hunk) -> bool:
     """Whether a hunk placed with its first line at index ``at`` lies in what its heading names.
 
     The head may also stand in the hunk's own leading context, where a person would see it.
     """
     heading = hunk.heading
-    return _encloses(lines, at, heading) or (
-        hunk.leading > 0 and _encloses(lines, at + hunk.leading, heading)
+    return _encloses(heads, at, heading) or (
+        hunk.leading > 0 and _encloses(heads, at + hunk.leading, heading)
     )
 
 
-def _encloses(lines: Sequence[bytes], at: int, heading: bytes) -> bool:
+def _encloses(heads: Heads, at: int, heading: bytes) -> bool:
     python = bool(_PYTHON.match(heading))
-    top = max(0, at - _FARTHEST)
+    lines = heads.lines
     closed = None  # the least depth at which another definition began on the way up
-    for index in range(min(at, len(lines)) - 1, top - 1, -1):
+    for index in heads.above(min(at, len(lines)), python):
         line = lines[index]
         if python and b"def " not in line and b"class " not in line:
             continue  # cheap, and true of nearly every line

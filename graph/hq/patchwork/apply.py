@@ -1,8 +1,8 @@
 """Applies a patch to a tree: whole or not at all. The tree is only read.
 
 Sections are taken in order on top of an overlay, so the second section about a file sees what the
-first made of it. Renames and copies read the file as the patch found it when another section has
-moved something onto it since, which is how git's patches are meant (two files may swap names).
+first made of it. Renames and copies read the file as the patch found it, which is how git's patches
+are meant: two files may swap names, and a file may be changed and copied from.
 
 Two kinds of failure are told apart. A patch is *refused* for what it says or where it points: it
 must not be tried on any tree, or this tree must not be written through (a symlink, a mode that
@@ -221,13 +221,14 @@ def listed(numbers: Sequence[int], most: int) -> str:
 class _State:
     """The tree as the sections so far have left it."""
 
-    __slots__ = ("_seen", "_vacated", "allow_repeat", "folders", "lines", "now", "read")
+    __slots__ = ("_seen", "_vacated", "allow_repeat", "arrived", "folders", "lines", "now", "read")
 
     def __init__(self, read: Read, allow_repeat: bool, targets: list[Target], lines: Lines) -> None:
         self.lines = lines
         self.read = read
         self.allow_repeat = allow_repeat
         self.now: dict[str, File | None] = {}
+        self.arrived: set[str] = set()  # where a rename or copy of this patch has put a file
         self.folders: set[str] = set()  # of the files that this patch makes
         self._seen: dict[str, File | None] = {}
         self._vacated = {
@@ -412,7 +413,7 @@ class _State:
             there = None
         if source is None:
             return self._missing(target, path) if there is None else self._moved(target, there)
-        trouble = _wrong_kind(target, path, source)
+        trouble = _wrong_kind(target, path, source) or self._changed_before(target, path)
         if trouble is not None:
             return FileReport(path, target.line, trouble=trouble)
         report, data = self._place(target, path, source)
@@ -430,18 +431,26 @@ class _State:
                 return report._replace(trouble=trouble)
         self.base(dest)
         self.now[dest] = made
+        self.arrived.add(dest)
         self.folders.update(parents(dest))
-        if target.operation == "rename" and not (path in self.now and path in self._landed_on()):
+        if target.operation == "rename" and path not in self.arrived:
             self.now[path] = None
         return report._replace(path=dest)
 
     def _source(self, path: str) -> File | None:
-        if path in self._vacated and path in self.now and self.base(path) is not None:
-            return self.base(path)
-        return self.get(path)
+        """What git's patches mean: the file as the patch found it, whatever came of it since."""
+        found = self.base(path)
+        return self.get(path) if found is None else found
 
-    def _landed_on(self) -> set[str]:
-        return {path for path in self._vacated if self.now.get(path) is not None}
+    def _changed_before(self, target: Target, path: str) -> Trouble | None:
+        if target.operation == "copy" or path not in self.now or path in self.arrived:
+            return None
+        if self.base(path) is None:
+            return None
+        return Trouble(
+            True, target.line, f"renames '{show(path)}', which an earlier section changes",
+            "make one section of the two",
+        )  # fmt: skip
 
     def _moved(self, target: Target, there: File) -> FileReport:
         """The source is gone and the destination is there: done already, if the hunks say so."""

@@ -167,6 +167,8 @@ def read_git_names(text: bytes) -> tuple[str, str]:
 
 
 def _same_halves(text: bytes) -> tuple[str, str]:
+    if len(text) > 2 * _LONGEST:
+        return "", ""
     at = text.find(b" ")
     while at > 0:
         old, new = text[:at], text[at + 1 :]

@@ -50,7 +50,6 @@ _MODE = rb"[0-7]{5,6}$"
 _INDEX = rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{5,6}))?$"
 _NORMAL = rb"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?\n[<>] "
 _ED = rb"\d+(?:,\d+)?[aci]\r?\n"
-_ED_END = rb"(?m)^\.\r?$"
 _ED_DELETE = rb"\d+(?:,\d+)?d\r?(?:\n|\Z)"
 _MAGIC = (
     (b"\x1f\x8b", "gzip"),
@@ -157,7 +156,9 @@ def _same_hunks(patch: Patch, line: int, section: Section) -> bool:
 class _Reader:
     """A cursor over the patch: ``at`` is an offset at the start of line number ``line``."""
 
-    __slots__ = ("at", "data", "end", "line", "origin", "preamble_end", "refusals", "sections")
+    __slots__ = (
+        "at", "data", "dot", "end", "line", "origin", "preamble_end", "refusals", "sections"
+    )  # fmt: skip
 
     def __init__(self, data: bytes, start: int) -> None:
         self.data = data
@@ -165,6 +166,7 @@ class _Reader:
         self.end = len(data)
         self.line = 1
         self.preamble_end = -1
+        self.dot: int | None = None
         self.sections: list[Section] = []
         self.refusals: list[Refusal] = []
 
@@ -315,12 +317,17 @@ class _Reader:
                 "normal-diff", "a 'normal' diff, without context; only unified diffs are read",
                 "make it with 'diff -u'",
             )  # fmt: skip
-        elif (
-            re.compile(_ED).match(self.data, self.at)
-            and re.compile(_ED_END).search(self.data, self.at)
-        ) or (not self.sections and re.compile(_ED_DELETE).match(self.data, self.at)):
+        elif (re.compile(_ED).match(self.data, self.at) and self.at < self._last_dot()) or (
+            not self.sections and re.compile(_ED_DELETE).match(self.data, self.at)
+        ):
             self._begin()
             self.refuse_once("ed-script", "an ed script; it is never run", "make it with 'diff -u'")
+
+    def _last_dot(self) -> int:
+        """Where the last lone ``.`` stands, which ends the text of an ed command; -1 if nowhere."""
+        if self.dot is None:
+            self.dot = max(self.data.rfind(b"\n.\n"), self.data.rfind(b"\n.\r\n"))
+        return self.dot
 
     # -- git ----------------------------------------------------------------------------------
 
@@ -512,8 +519,8 @@ class _Reader:
 
     def _bound(self) -> int:
         """Where the hunks that begin here must have ended: the next file's header, or the end."""
-        ends = [self.data.find(mark, self.at) + 1 for mark in (b"\n--- ", b"\ndiff ")]
-        return min([end for end in ends if end] or [self.end])
+        file = self.data.find(b"\n--- ", self.at) + 1 or self.end
+        return self.data.find(b"\ndiff ", self.at, file) + 1 or file
 
     def _skip_hunk(self) -> None:
         """Goes on after a hunk that cannot be read, so that the next complaint is a new one."""

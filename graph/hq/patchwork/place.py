@@ -28,7 +28,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from hq.patchwork.anchor import lies_in, names_definition
+from hq.patchwork.anchor import Heads, lies_in, names_definition
 from hq.patchwork.patch import Hunk
 
 MAX_FUZZ: Final = 2
@@ -102,10 +102,11 @@ class Placed(NamedTuple):
 class Image:
     """A file's lines, and on first need their index."""
 
-    __slots__ = ("_code", "_ids", "lines")
+    __slots__ = ("_code", "_ids", "heads", "lines")
 
     def __init__(self, lines: list[bytes]) -> None:
         self.lines = lines
+        self.heads = Heads(lines)
         self._ids: dict[bytes, int] = {}
         self._code = b""
 
@@ -220,7 +221,7 @@ class _Walk:
             growth = len(new) - size
             if growth > 0 and (new.count(old[0]) > 1 or new.count(old[-1]) > 1):
                 break
-            if heading and names_definition(heading) and not lies_in(lines, start, hunk):
+            if heading and names_definition(heading) and not lies_in(self.image.heads, start, hunk):
                 break
             outcome = _NEW(Exact, (start + 1 + added,))
             placed.append(_NEW(Placed, (hunk, outcome, start, "", False, False, True)))
@@ -312,7 +313,7 @@ class _Walk:
             if abs(ranked[0] - guess) != abs(ranked[1] - guess):
                 return ranked[0], "the file's git blob id is the patch's"
         if names_definition(hunk.heading):
-            named = [at for at in free if lies_in(self.image.lines, at, hunk)]
+            named = [at for at in free if lies_in(self.image.heads, at, hunk)]
             if len(named) == 1:
                 return named[0], f"the only one in '{_text(hunk.heading)}'"
         return None
@@ -339,7 +340,7 @@ class _Walk:
             notes.append(
                 "fewer lines of context after the change than before it, not at the end of the file"
             )
-        outside = names_definition(hunk.heading) and not lies_in(self.image.lines, at, hunk)
+        outside = names_definition(hunk.heading) and not lies_in(self.image.heads, at, hunk)
         if outside:
             notes.append(f"not in '{_text(hunk.heading)}', which the hunk names")
         placement = Offset(line, by) if by else Exact(line)
