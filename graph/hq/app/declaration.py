@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
 
 from hq.app.validate import Declared
 from hq.model.tree import path_problem
@@ -178,6 +186,17 @@ class BaseTable(Table):
         return self
 
 
+def _base_tag(value: object) -> str:
+    return "scratch" if isinstance(value, str) else "table"
+
+
+# Chosen by what is written, so that a mistake is told once and not for each of the two.
+Base = Annotated[
+    Annotated[Literal["scratch"], Tag("scratch")] | Annotated[BaseTable, Tag("table")],
+    Discriminator(_base_tag),
+]
+
+
 class LockDeb(Table):
     """``[[package]]`` of a base lock: one package, named by its bytes."""
 
@@ -215,7 +234,7 @@ class ImageFile(Table):
     name: Name
     role: Name = "image"
     default: bool = True
-    base: Literal["scratch"] | BaseTable = "scratch"
+    base: Base = "scratch"
     prefix: ImagePath
     compression: Literal["gzip", "zstd", "none"] = "gzip"
     dependencies: bool = False

@@ -77,6 +77,7 @@ class _Merger:
         self._packages = packages
         self._root: Root = {}
         self._problems: list[str] = []
+        self._conflicts = False
 
     def add(self, item: Item, package: Package) -> None:
         """Puts an item of the package where it belongs."""
@@ -107,6 +108,7 @@ class _Merger:
         newer, older = self._replaces(package, other), self._replaces(other, package)
         if newer == older or "d" in (item.type, standing.item.type):
             self._problem(f"/{item.path} is in {other.title} and in {package.title}")
+            self._conflicts = True
         elif newer:
             self._root[item.path] = Placed(item, package.name)
 
@@ -131,7 +133,8 @@ class _Merger:
         for path in list(self._root):
             self._add_parents(path)
         for path, (item, owner) in self._root.items():
-            if item.type == "h":
+            # Beside a conflict this would only repeat it.
+            if item.type == "h" and not self._conflicts:
                 self._check_hard_link(path, item, owner)
         if self._problems:
             raise BuildError(

@@ -283,7 +283,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _last_lines(text: str) -> list[str]:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    telling = [line for line in lines if line.startswith(("E:", "W:", "Err:"))]
+    telling = [line for line in lines if line.startswith("E:")]
     return list(dict.fromkeys(telling or lines))[-_LAST_LINES:]
 
 
