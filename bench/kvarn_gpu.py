@@ -176,7 +176,7 @@ class World:
 
 
 def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, old: int) -> torch.Tensor:
-    """Attention in fp32: q [n, query heads, D] from position ``old`` on; k, v [length, heads, D]."""
+    """Attention in fp32: q [n, query heads, D] from ``old`` on over k, v [length, heads, D]."""
     n, q_heads, dim = q.shape
     heads = k.shape[1]
     grouped = q.float().view(n, heads, q_heads // heads, dim)

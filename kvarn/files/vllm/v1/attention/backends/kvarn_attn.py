@@ -299,6 +299,7 @@ class KVarNAttentionImpl(AttentionImpl[KVarNMetadata]):
     """One layer."""
 
     supports_quant_query_input: bool = False
+    supports_dcp: bool = False
 
     def __init__(
         self,

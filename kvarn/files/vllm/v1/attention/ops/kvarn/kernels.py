@@ -290,6 +290,12 @@ def _store_kernel(
 
 
 @triton.jit
+def _half(codes):
+    """Small codes as fp16.  1024 + code has the code as its lowest bits; conversion is slow."""
+    return (codes.to(tl.int16) | 0x6400).to(tl.float16, bitcast=True) - 1024.0
+
+
+@triton.jit
 def _page_k(page, token, D: tl.constexpr, PART: tl.constexpr, K_SCALE: tl.constexpr,
             K_ZERO: tl.constexpr, BYTES):  # fmt: skip
     """One half of the channels of K [tokens, D / 2], fp16, without the factor per token."""
@@ -299,7 +305,7 @@ def _page_k(page, token, D: tl.constexpr, PART: tl.constexpr, K_SCALE: tl.conste
     scale = tl.load((page + K_SCALE).to(half) + PART * HALF + channel)
     zero = tl.load((page + K_ZERO).to(half) + PART * HALF + channel)
     codes = (BYTES >> (4 * PART)) & 15
-    return codes.to(tl.float16) * scale[None, :] + zero[None, :]
+    return _half(codes) * scale[None, :] + zero[None, :]
 
 
 @triton.jit
@@ -434,13 +440,13 @@ def _decode_kernel(
             v_scale = tl.load((page + V_SCALE).to(half) + token)[:, None]
             v_zero = tl.load((page + V_ZERO).to(half) + token)[:, None]
             p = weight.to(tl.float16)
-            v0 = (v_bytes & 3).to(tl.float16) * v_scale + v_zero
+            v0 = _half(v_bytes & 3) * v_scale + v_zero
             o0 = o0 * fade[:, None] + tl.dot(p, v0) * f0[None, :]
-            v1 = ((v_bytes >> 2) & 3).to(tl.float16) * v_scale + v_zero
+            v1 = _half((v_bytes >> 2) & 3) * v_scale + v_zero
             o1 = o1 * fade[:, None] + tl.dot(p, v1) * f1[None, :]
-            v2 = ((v_bytes >> 4) & 3).to(tl.float16) * v_scale + v_zero
+            v2 = _half((v_bytes >> 4) & 3) * v_scale + v_zero
             o2 = o2 * fade[:, None] + tl.dot(p, v2) * f2[None, :]
-            v3 = (v_bytes >> 6).to(tl.float16) * v_scale + v_zero
+            v3 = _half(v_bytes >> 6) * v_scale + v_zero
             o3 = o3 * fade[:, None] + tl.dot(p, v3) * f3[None, :]
 
     for place in range(SINKS + 2):
@@ -579,7 +585,7 @@ def _dequantize_kernel(
         v_zero = tl.load((page + V_ZERO).to(half) + token)[:, None]
         for part in tl.static_range(0, 4):
             factor = tl.load((page + V_OTHER).to(half) + part * QUARTER + v_channel)[None, :]
-            v = ((v_bytes >> (2 * part)) & 3).to(tl.float16) * v_scale + v_zero
+            v = _half((v_bytes >> (2 * part)) & 3) * v_scale + v_zero
             v_target = v_out_ptr + out_row[:, None] + part * QUARTER + v_channel[None, :]
             tl.store(v_target, v * factor)
 
@@ -590,6 +596,11 @@ class Launch(NamedTuple):
     block_n: int
     """Tokens taken at once; divides a tile."""
     num_warps: int
+
+
+def flush_warps(dim: int) -> int:
+    """Warps of the flush kernel: each thread holds 64 values of a tile."""
+    return 16 if dim >= 256 else 8
 
 
 def decode_launch(dim: int) -> Launch:
@@ -656,7 +667,7 @@ def flush(
         D=config.head_dim,
         K_BITS=config.k_bits,
         V_BITS=config.v_bits,
-        num_warps=16 if config.head_dim >= 256 else 8,
+        num_warps=flush_warps(config.head_dim),
         **_parts(config),
     )
 
