@@ -273,7 +273,7 @@ def test_wrong_credentials() -> None:
     with fake_registry() as registry:
         registry.basic = "me:other"
         assert denial(client(registry, ME)) == (
-            f"error: {registry.host} does not take the credentials to read r:x\n"
+            f"error: {registry.host} does not take the credentials to use it\n"
             "  credentials: /there/config.json\n"
             "  registry: UNAUTHORIZED: authentication required\n"
             f"  help: run 'docker login {registry.host}' again"

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hq.app.commit import head_commit
 from hq.app.session import Session
 from hq.model.digest import BlobRef, Digest
 from hq.model.errors import BuildError, Location, UsageError
@@ -128,17 +129,19 @@ def _ref_name(layout: str) -> str:
 
 
 def _commit(session: Session, spec: PinSpec, layout: str) -> str:
-    """The commit that the build named, if it holds the image's files as they were used."""
+    """HEAD, or else the commit that the build named, if it holds the files as they were used."""
     try:
         with open(layout + _STATEMENT, "rb") as file:
             made = json.loads(file.read(_MAX_FILE))["predicate"]["buildDefinition"]
         materials = [(str(item["name"]), item["digest"]) for item in made["resolvedDependencies"]]
     except (OSError, ValueError, LookupError, TypeError):
         return ""
-    commit = next((d["gitCommit"] for _, d in materials if "gitCommit" in d), "")
+    named = next((d["gitCommit"] for _, d in materials if "gitCommit" in d), "")
     used = {n: d["sha256"] for n, d in materials if "sha256" in d and n != spec.wheel.file}
     declared = {path: seen.ref.digest.hex for path, seen in session.sources.seen.items()}
-    return commit if commit and _holds(session.settings.root, commit, declared | used) else ""
+    root = session.settings.root
+    commits = dict.fromkeys(commit for commit in (head_commit(root), named) if commit)
+    return next((c for c in commits if _holds(root, c, declared | used)), "")
 
 
 def _holds(root: str, commit: str, files: Mapping[str, str]) -> bool:

@@ -103,14 +103,9 @@ class Registry:
 
         Raises ``HqError``.
         """
-        answer = self.http.request("GET", f"{self.base}/v2/")
+        answer = self.call("GET", "/v2/", scopes, "use it")
         kind = answer.headers.get("Content-Type", "")
-        if answer.status == 401:
-            if not self._auth.accept(answer, scopes, ""):
-                raise self._auth.denied(answer, "use it")
-            answer.drain()
-            self._auth.header(scopes)
-        elif answer.status != 200 or "html" in kind:
+        if answer.status != 200 or "html" in kind:
             raise InfrastructureError(
                 f"{self.name} is no registry: it answers /v2/ with status {answer.status}",
                 details=[f"registry: {line}" for line in said(answer)],

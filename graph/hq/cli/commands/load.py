@@ -18,7 +18,7 @@ SCHEMA = "hq.load/1"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("image", metavar="IMAGE", help="an image, or a folder with a layout")
+    parser.add_argument("shipped", metavar="IMAGE", help="an image, or a folder with a layout")
     add_pin(parser)
     add_store(parser)
     parser.add_argument("--output", default="", metavar="DIR", help="where images are (dist/)")
@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     console = invocation.console
     console.quiet = parsed.quiet
     with optional_session(parsed, invocation) as session:
-        shipment = find_image(parsed.image, parsed.pin, session)
+        shipment = find_image(parsed.shipped, parsed.pin, session)
     tags = engine_tags(shipment, parsed.tag)
     with TransferView(console, "sent") as view:
         loaded = load_image(

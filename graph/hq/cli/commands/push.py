@@ -21,7 +21,7 @@ _THREADS = 4
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("image", metavar="IMAGE", help="an image, or a folder with a layout")
+    parser.add_argument("shipped", metavar="IMAGE", help="an image, or a folder with a layout")
     parser.add_argument("reference", metavar="REF", help="[HOST[:PORT]/]REPOSITORY[:TAG]")
     add_pin(parser)
     add_store(parser)
@@ -57,7 +57,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     console = invocation.console
     console.quiet = parsed.quiet
     with optional_session(parsed, invocation) as session:
-        shipment = find_image(parsed.image, parsed.pin, session)
+        shipment = find_image(parsed.shipped, parsed.pin, session)
         target = push_target(shipment, parsed.reference, parsed.tag)
         for note in target.notes:
             console.note(note)
