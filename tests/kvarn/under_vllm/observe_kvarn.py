@@ -163,7 +163,10 @@ def sliding() -> Any:
         specs = attn_utils.get_kv_cache_spec(None)
     finally:
         attn_utils.get_layers_from_vllm_config = old
-    unified = unify_kv_cache_spec_page_size(specs)
+    try:
+        unified = unify_kv_cache_spec_page_size(specs)
+    except NotImplementedError as error:
+        return {"asked": specs["draft"].block_size, "refused": str(error)}
     return {
         "asked": specs["draft"].block_size,
         "blocks": [unified[name].block_size for name in ("target", "draft")],
