@@ -56,11 +56,16 @@ def merge(deltas: Iterable[Delta]) -> dict[str, Entry | None]:
 def tree_digest(entries: Mapping[str, Entry]) -> str:
     """SHA-256 in hex over the sorted lines ``path NUL kind NUL sha256-of-content LF``."""
     whole = hashlib.sha256()
-    for path in sorted(entries):
+    # By bytes: a name that is no UTF-8 holds surrogates, which sort elsewhere as text.
+    for path in sorted(entries, key=_bytes):
         kind, digest, _ = entries[path]
-        whole.update(path.encode("utf-8", "surrogateescape"))
+        whole.update(_bytes(path))
         whole.update(f"\0{kind}\0{digest.hex}\n".encode())
     return whole.hexdigest()
+
+
+def _bytes(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")
 
 
 def path_problem(path: str) -> str | None:
