@@ -81,6 +81,7 @@ class PatchesTable(Table):
     """``[patches]``: the folder that holds every patch file."""
 
     directory: ProjectPath = "patches"
+    ledger: ProjectPath | None = None
 
 
 class KnobsTable(Table):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from typing import TYPE_CHECKING
 
 from hq.app import series
 from hq.cli.main import Invocation, project_root
+
+if TYPE_CHECKING:
+    from hq.app.ledger import LedgerEntry
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -111,4 +115,21 @@ def _lint(parsed: argparse.Namespace, invocation: Invocation) -> int:
 
 
 def _table(parsed: argparse.Namespace, invocation: Invocation) -> int:
-    return _print(parsed, invocation, series.run_table(*_series_of(parsed)))
+    result = series.run_table(*_series_of(parsed))
+    entries = _ledger() if parsed.series is None else ()
+    if entries:
+        from hq.app import ledger
+
+        result.document["ledger"] = ledger.document(entries)
+        text = f"{result.text}\n\n{ledger.text(ledger.rows(entries))}"
+        result = result._replace(text=text)
+    return _print(parsed, invocation, result)
+
+
+def _ledger() -> tuple[LedgerEntry, ...]:
+    from hq.app.config import read_project
+    from hq.app.folder import ProjectFolder
+    from hq.app.ledger import read_ledger
+
+    files = ProjectFolder(project_root())
+    return read_ledger(files, read_project(files))
