@@ -21,7 +21,7 @@ from hq.execute.context import Machine, NodeContext
 from hq.model.action import ActionResult
 from hq.model.digest import ActionKey
 from hq.model.errors import HqError
-from hq.model.ports import ActionCache, BlobStore
+from hq.model.ports import ActionCache, BlobMissing, BlobStore
 from hq.plan.keys import key_of
 from hq.plan.node import Graph, Node
 from hq.plan.reasons import Before, Reason, reasons_to_run
@@ -86,6 +86,7 @@ class Walk:
         self._force = force
         self._results: dict[str, ActionResult] = {}
         self._outcomes: dict[str, Outcome] = {}
+        self._ready: dict[str, Outcome] = {}
         self._resolver = Resolver(self._results, machine.sources.ref, machine.index)
 
     def run(self) -> dict[str, Outcome]:
@@ -105,7 +106,19 @@ class Walk:
         return list(self._outcomes.values())
 
     def _is_heavy(self, node: Node) -> bool:
-        return node.kind in HEAVY
+        """Whether the node is worth a thread: one with a result costs less than handing it over."""
+        if node.kind not in HEAVY or self._force:
+            return node.kind in HEAVY
+        try:
+            resolved = {name: self._resolver.resolve(sel) for name, sel in node.inputs.items()}
+        except (HqError, BlobMissing):
+            return True  # it comes again when the node is built, and is told there
+        inputs = {name: one.digest for name, one in resolved.items()}
+        key = key_of(node, inputs)
+        found = cached(self._cache, self._machine.store, key)
+        if found is not None:
+            self._ready[node.name] = Outcome(node, "reused", key, found, inputs)
+        return found is None
 
     def _finish(self, outcome: Outcome) -> None:
         assert outcome.result is not None
@@ -125,6 +138,9 @@ class Walk:
         return Outcome(node, "unknown", key, None, inputs, reasons)
 
     def _build(self, node: Node) -> Outcome:
+        ready = self._ready.pop(node.name, None)
+        if ready is not None:
+            return ready
         resolved = {name: self._resolver.resolve(sel) for name, sel in node.inputs.items()}
         inputs = {name: one.digest for name, one in resolved.items()}
         key = key_of(node, inputs)
