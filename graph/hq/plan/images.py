@@ -15,7 +15,7 @@ from hq.oci.encode import Compression, encoder_id
 from hq.oci.layer import LAYER_VERSION
 from hq.plan.base import NO_BASE, BaseNodes, base_nodes
 from hq.plan.dependencies import grouped, installed_node, wheel_node
-from hq.plan.node import BlobOf, DeltaOf, FileAt, Node, PathsOf, Selector, ValueOf
+from hq.plan.node import BlobOf, DeltaOf, Node, PathsOf, Selector, ValueOf
 from hq.plan.writers import Writers
 
 LAYER = 1
@@ -143,7 +143,7 @@ def _distribution(spec: PinSpec) -> str:
 
 def _record_inputs(spec: PinSpec, writers: Writers, stages: list[_Stage]) -> dict[str, Selector]:
     record = f"{_distribution(spec)}-{spec.wheel.version}.dist-info/RECORD"
-    inputs: dict[str, Selector] = {"record": FileAt(record, writers.providers(record))}
+    inputs: dict[str, Selector] = {"record": writers.file_at(record)}
     order = [name for stage in stages for name in stage.writers]
     return inputs | {f"paths:{position:04d}": PathsOf(name) for position, name in enumerate(order)}
 

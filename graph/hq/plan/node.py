@@ -48,11 +48,15 @@ class PathsOf(NamedTuple):
 class FileAt(NamedTuple):
     """One file as the nodes in ``providers`` left it, the latest first; the last is a wheel.
 
-    Only providers that may touch the path need to be named.
+    Only providers that may touch the path need to be named, and of those only as far back as the
+    last one that takes the file itself as an input: when it left the file alone, the file is what
+    that node found, which is ``before``. So a path that a thousand patches touch costs each of them
+    one provider and not all that came before.
     """
 
     path: str
     providers: tuple[str, ...]
+    before: FileAt | None = None
 
 
 Selector = Source | BlobOf | ValueOf | DeltaOf | PathsOf | FileAt
@@ -75,8 +79,8 @@ class Node(NamedTuple):
         """The names of the nodes it takes something from, in input order, with repeats."""
         for selector in self.inputs.values():
             match selector:
-                case FileAt(_, providers):
-                    yield from providers
+                case FileAt():
+                    yield from selector.providers
                 case Source():
                     pass
                 case _:

@@ -45,8 +45,8 @@ class Resolver:
             case Source(path):
                 content = self._source_of(path)
                 return Resolved(content.digest, SourceState(path, content))
-            case FileAt(path, providers):
-                state = self._file(path, providers)
+            case FileAt():
+                state = self._file(selector)
                 return Resolved(_state_digest(state), state)
             case DeltaOf(node):
                 delta = self._results[node].delta
@@ -65,21 +65,29 @@ class Resolver:
             case _:
                 assert_never(selector)
 
-    def _file(self, path: str, providers: tuple[str, ...]) -> FileState:
+    def _file(self, selector: FileAt) -> FileState:
+        at: FileAt | None = selector
+        while at is not None:
+            for name in at.providers[:-1]:
+                left = self._left_by(name, selector.path)
+                if left is not None:
+                    return left
+            at = at.before
+        return self._in_wheel(selector.path, self._results[selector.providers[-1]])
+
+    def _left_by(self, node: str, path: str) -> FileState | None:
+        """What the node made of the path; ``None`` when it left it alone."""
         beneath = path + "/"
-        for name in providers[:-1]:
-            for changed, entry in self._results[name].delta:
-                if changed == path:
-                    if entry is not None:
-                        return FileState(path, entry)
-                    return FileState(path, None)
-                if entry is None:
-                    continue
-                if changed.startswith(beneath):
-                    return FileState(path, None, directory=True)
-                if path.startswith(changed + "/"):
-                    return FileState(path, None, above=(changed, entry.kind))
-        return self._in_wheel(path, self._results[providers[-1]])
+        for changed, entry in self._results[node].delta:
+            if changed == path:
+                return FileState(path, entry)
+            if entry is None:
+                continue
+            if changed.startswith(beneath):
+                return FileState(path, None, directory=True)
+            if path.startswith(changed + "/"):
+                return FileState(path, None, above=(changed, entry.kind))
+        return None
 
     def _in_wheel(self, path: str, wheel: ActionResult) -> FileState:
         index = self._index_of(wheel.blobs["index"])
