@@ -74,7 +74,7 @@ class Subject(Hq):
         return [*program, *arguments, "--output", str(self.output), "--quiet"]
 
     def command(self) -> list[str]:
-        return self._hq("build", "--pin", PIN)
+        return self._hq("build", "--pin", PIN, "--image", "vllm")
 
     def push(self, address: str) -> Usage:
         command = self._hq("push", "vllm", f"{address}/hq:{PIN}", "--pin", PIN, "--no-attach")

@@ -357,13 +357,15 @@ def test_17_an_image_that_is_not_built(project: SampleProject) -> None:
     assert done.returncode == 2
     assert done.stderr == (
         "error: the image demo of pin 1.0 is not built\n"
-        f"  at: {project.layout()}\n  help: run 'hq build --pin 1.0' first\n"
+        f"  at: {project.layout()}\n  help: run 'hq build --pin 1.0 --image demo' first\n"
     )
     done = run(project, "load", "other")
     assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no image 'other' in build.toml\n")
+    done = run(project, "load", "./other")
+    assert done.returncode == 2
     assert done.stderr == (
-        "error: the project has no image 'other'\n  there is: demo\n"
-        "  help: name one of them, or the folder of an image layout\n"
+        "error: there is no image layout in ./other\n  help: name the folder that has index.json\n"
     )
 
 

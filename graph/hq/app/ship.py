@@ -76,17 +76,21 @@ class Shipment(NamedTuple):
 # Finding the image.
 
 
+def is_layout(name: str) -> bool:
+    """Whether ``name`` is the folder of an image layout."""
+    return os.path.isfile(os.path.join(name, "index.json"))
+
+
 def find_image(name: str, pin: str, session: Session | None) -> Shipment:
     """The image called ``name`` of the project, or in the layout of that folder.
 
     Raises ``UsageError`` when there is none, or it was not built.
     """
-    if os.path.isfile(os.path.join(name, "index.json")):
+    if is_layout(name):
         layout = os.path.abspath(name)
-        return Shipment(
-            os.path.basename(layout), _ref_name(layout), layout, LayoutSource(layout).manifest(), ""
-        )
-    if os.sep in name or os.path.isdir(name):
+        manifest = LayoutSource(layout).manifest()
+        return Shipment(os.path.basename(layout), _ref_name(layout), layout, manifest, "")
+    if os.sep in name:
         raise UsageError(
             f"there is no image layout in {name}", hint="name the folder that has index.json"
         )
@@ -99,20 +103,14 @@ def find_image(name: str, pin: str, session: Session | None) -> Shipment:
 
 
 def _project_image(session: Session, name: str, pin: str) -> Shipment:
+    """The image as it was built last; the session was opened for it."""
     spec = session.spec(pin)
-    known = [image.name for image in spec.images]
-    if name not in known:
-        raise UsageError(
-            f"the project has no image {name!r}",
-            details=[f"there is: {', '.join(known) or 'none'}"],
-            hint="name one of them, or the folder of an image layout",
-        )
     layout = os.path.join(session.settings.output, f"{name}-{spec.pin}")
-    if not os.path.isfile(os.path.join(layout, "index.json")):
+    if not is_layout(layout):
         raise UsageError(
             f"the image {name} of pin {spec.pin} is not built",
             where=Location(layout),
-            hint=f"run 'hq build --pin {spec.pin}' first",
+            hint=f"run 'hq build --pin {spec.pin} --image {name}' first",
         )
     manifest = LayoutSource(layout).manifest()
     return Shipment(name, spec.pin, layout, manifest, _commit(session, spec, layout))

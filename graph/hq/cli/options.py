@@ -63,9 +63,10 @@ def settings(parsed: argparse.Namespace) -> Settings:
 
 @contextmanager
 def optional_session(
-    parsed: argparse.Namespace, invocation: Invocation
+    parsed: argparse.Namespace, invocation: Invocation, image: str
 ) -> Iterator[Session | None]:
-    """A session if the working directory is inside a project."""
+    """A session with the named image if the working directory is inside a project."""
+    parsed.image = [image] if image else []
     if noop.find_root(os.getcwd()) is None:
         yield None
         return

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 
-from hq.app.ship import engine_tags, find_image
+from hq.app.ship import engine_tags, find_image, is_layout
 from hq.cli.main import Invocation
 from hq.cli.options import add_pin, add_store, optional_session
 from hq.cli.transfers import TransferView
@@ -37,7 +37,8 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     """Runs the command."""
     console = invocation.console
     console.quiet = parsed.quiet
-    with optional_session(parsed, invocation) as session:
+    image = "" if is_layout(parsed.shipped) else parsed.shipped
+    with optional_session(parsed, invocation, image) as session:
         shipment = find_image(parsed.shipped, parsed.pin, session)
     tags = engine_tags(shipment, parsed.tag)
     with TransferView(console, "sent") as view:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 
-from hq.app.ship import find_image, push, push_target
+from hq.app.ship import find_image, is_layout, push, push_target
 from hq.cli.main import Invocation
 from hq.cli.options import add_pin, add_store, optional_session
 from hq.cli.transfers import TransferView
@@ -56,7 +56,8 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     """Runs the command."""
     console = invocation.console
     console.quiet = parsed.quiet
-    with optional_session(parsed, invocation) as session:
+    image = "" if is_layout(parsed.shipped) else parsed.shipped
+    with optional_session(parsed, invocation, image) as session:
         shipment = find_image(parsed.shipped, parsed.pin, session)
         target = push_target(shipment, parsed.reference, parsed.tag)
         for note in target.notes:
