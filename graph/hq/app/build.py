@@ -129,6 +129,19 @@ def build(
     """
     spec = session.spec(pin)
     graph = session.graph(spec)
+    records, outcomes = run_nodes(session, spec, graph, observer)
+    if verify is not None:
+        verify(spec, outcomes)
+    images = tuple(
+        _write_image(session, spec, image, outcomes, graph, records) for image in spec.images
+    )
+    return BuildReport(spec.pin, images, outcomes)
+
+
+def run_nodes(
+    session: Session, spec: PinSpec, graph: Graph, observer: Observer
+) -> tuple[Records, Mapping[str, Outcome]]:
+    """Runs or reuses every node; writes no image. What was finished before a failure is kept."""
     records = Records(session, spec.pin)
     walk = Walk(
         graph,
@@ -143,12 +156,7 @@ def build(
         outcomes = walk.run()
     finally:
         records.update(walk.finished(), graph)
-    if verify is not None:
-        verify(spec, outcomes)
-    images = tuple(
-        _write_image(session, spec, image, outcomes, graph, records) for image in spec.images
-    )
-    return BuildReport(spec.pin, images, outcomes)
+    return records, outcomes
 
 
 def _write_image(
@@ -196,7 +204,7 @@ def _write_reports(
     graph: Graph,
     records: Records,
 ) -> None:
-    needed = _closure(graph, f"image:{image.name}")
+    needed = closure(graph, f"image:{image.name}")
     listed = {name: records.by_node[name] for name in graph.nodes if name in needed}
     _write_if_new(image.layout + ".records.json", _pretty(listed))
     made = statement(
@@ -217,7 +225,8 @@ def _write_reports(
     _write_if_new(image.layout + ".provenance.json", _pretty(made))
 
 
-def _closure(graph: Graph, target: str) -> set[str]:
+def closure(graph: Graph, target: str) -> set[str]:
+    """``target`` and every node that it depends on, at any distance."""
     needed: set[str] = set()
     pending = [target]
     while pending:

@@ -8,15 +8,14 @@ name; a node that only fetches has nothing to compare but its index.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
-from typing import BinaryIO, Final, NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar
 
 from hq.app.derived import DerivedSession, ScratchStore, scratch_store
+from hq.app.layertar import content, open_tar
 from hq.app.session import Session
 from hq.evidence.text import first_difference
 from hq.execute.context import NodeContext
@@ -24,7 +23,6 @@ from hq.execute.walk import Observer, Outcome
 from hq.model.action import ActionResult, Json
 from hq.model.digest import BlobRef
 from hq.model.errors import BuildError, HqError
-from hq.model.ports import RandomAccess
 from hq.model.tree import Entry
 from hq.plan.resolve import Resolver
 from hq.rules.context import Made, Rule
@@ -138,7 +136,12 @@ def _file(old: Entry | None, new: Entry | None, store: ScratchStore) -> str:
 
 def _layer(old: BlobRef, new: BlobRef, store: ScratchStore) -> Iterator[tuple[str, str]]:
     """The members of two layers that differ, in the order of the tars."""
-    with store.open(old) as one, store.open(new) as other, _tar(one) as left, _tar(other) as right:
+    with (
+        store.open(old) as one,
+        store.open(new) as other,
+        open_tar(one) as left,
+        open_tar(other) as right,
+    ):
         found = False
         for was, now in zip_longest(left, right):
             difference = _member(was, now, left, right)
@@ -167,45 +170,8 @@ def _member(
             return f"{field} {one!r}, then {other!r}"
     if not was.isreg():
         return None
-    one, other = _content(left, was), _content(right, now)
+    one, other = content(left, was), content(right, now)
     return None if one == other else str(first_difference(one, other))
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member)
-    assert file is not None
-    return file.read()
-
-
-def _tar(blob: RandomAccess) -> tarfile.TarFile:
-    stream = cast("BinaryIO", _Stream(blob))
-    head = blob.pread(0, 4)
-    if head == b"\x28\xb5\x2f\xfd":
-        from zstandard import ZstdDecompressor
-
-        stream = cast("BinaryIO", ZstdDecompressor().stream_reader(stream, read_across_frames=True))
-    elif head[:2] == b"\x1f\x8b":
-        # Not tarfile's own: that reads the first of a file's gzip members.
-        stream = cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-    return tarfile.open(fileobj=stream, mode="r|")
-
-
-class _Stream(io.RawIOBase):
-    """A blob as a file that is read from start to end."""
-
-    def __init__(self, blob: RandomAccess) -> None:
-        super().__init__()
-        self._blob = blob
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        wanted = self._blob.size - self._at if size < 0 else size
-        data = self._blob.pread(self._at, wanted)
-        self._at += len(data)
-        return data
 
 
 def _short(value: Json) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from hq.app.session import Session
+from hq.app.session import Session, Settings
 from hq.app.sources import ProjectSources
 from hq.model.action import ActionResult
 from hq.model.digest import ActionKey, BlobRef
@@ -91,10 +91,13 @@ class DerivedSession(Session):
         *,
         sources: ProjectSources | None = None,
         store: BlobStore | None = None,
+        settings: Settings | None = None,
     ) -> None:
         # Not super().__init__: that would open the store a second time.
         self.__dict__ |= vars(base)
         self._store = store or base.store
+        if settings is not None:
+            self.settings = settings
         if sources is not None:
             self.sources = sources
         self._indexes = {}

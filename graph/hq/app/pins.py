@@ -30,6 +30,7 @@ from hq.evidence.pins import (
     pins_of,
 )
 from hq.evidence.records import NodeRecord
+from hq.evidence.text import columns
 from hq.execute.walk import Outcome
 from hq.model.action import to_json
 from hq.model.errors import BuildError, Location, UsageError
@@ -174,21 +175,10 @@ def _refusal(found: Difference, document: Document) -> BuildError:
 
 
 def _side_by_side(found: Difference) -> list[str]:
-    rows = [("", "pinned", "built")]
-    rows += [(row.what, _short(row.pinned), _short(row.built)) for row in found.rows]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = [f"{what:<{widths[0]}}  {old:<{widths[1]}}  {new}" for what, old, new in rows]
+    lines = list(columns([("", "pinned", "built"), *found.rows]))
     if found.same:
         lines.append(f"the same: {found.same} other inputs and parameters")
     return lines
-
-
-def _short(text: str) -> str:
-    """A digest to a length that two of fit on a line; the file has it whole."""
-    head, colon, rest = text.rpartition(":")
-    if len(rest) == 64 and not rest.strip("0123456789abcdef"):
-        return f"{head}{colon}{rest[:16]}"
-    return text or "-"
 
 
 def write(session: Session, spec: PinSpec, report: BuildReport) -> tuple[str, bool]:

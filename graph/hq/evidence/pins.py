@@ -113,13 +113,14 @@ def _node(name: str, old: PinnedNode | None, new: PinnedNode | None) -> Differen
         return Difference(name, "gone", (Row("key", old.key, ""),))
     if old.key == new.key and old.result == new.result:
         return None
-    rows = list(_rows(old, new))
+    rows = list(node_rows(old, new))
     total = len({*old.inputs, *new.inputs}) + len({*old.params, *new.params})
     told = sum(row.what.startswith(("input ", "parameter ")) for row in rows)
     return Difference(name, "differs", tuple(rows), total - told)
 
 
-def _rows(old: PinnedNode, new: PinnedNode) -> Iterator[Row]:
+def node_rows(old: PinnedNode, new: PinnedNode) -> Iterator[Row]:
+    """What differs between two nodes of one name: key, version, inputs, parameters, result."""
     if old.key != new.key:
         yield Row("key", old.key, new.key)
     if old.version != new.version:

@@ -8,7 +8,7 @@ shown comes out of wheels and patches and goes to a terminal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from typing import Final, NamedTuple
 
@@ -80,3 +80,19 @@ def _lines(data: bytes) -> list[str]:
     last = lines.pop()
     # difflib compares lines: one without an end must differ from one with an end.
     return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
+
+
+def columns(rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Three columns; digests are cut to a length that two of fit on a line."""
+    cut = [tuple(map(short, row)) for row in rows]
+    widths = [max((len(row[column]) for row in cut), default=0) for column in (0, 1)]
+    for what, old, new in cut:
+        yield f"{what:<{widths[0]}}  {old:<{widths[1]}}  {new}".rstrip()
+
+
+def short(text: str) -> str:
+    """A digest as far as a person compares it; any other text whole, ``-`` for none."""
+    head, colon, rest = text.rpartition(":")
+    if len(rest) == 64 and not rest.strip("0123456789abcdef"):
+        return f"{head}{colon}{rest[:16]}"
+    return text

@@ -53,7 +53,8 @@ def env_parsed(env_name: str, parse: Callable[[str], Any], default: str | None) 
 _PARSE: Final = {"bool": "bool", "int": "int", "float": "float", "path": "os.path.expanduser"}
 _TOKEN: Final = re.compile(rb"#[^\r\n]*|\s+|(?P<mark>[^#\s])")
 
-_Edit = tuple[int, int, bytes]
+Edit = tuple[int, int, bytes]
+"""Bytes ``start`` to ``end`` of the file, and what stands there instead."""
 
 
 def generate(envs_py: bytes, registry: Registry, file_name: str) -> bytes:
@@ -67,16 +68,21 @@ def generate(envs_py: bytes, registry: Registry, file_name: str) -> bytes:
 
 def generate_into(envs: EnvsFile, registry: Registry) -> bytes:
     """As ``generate``, for a file that is already taken apart."""
+    out = bytearray()
+    done = 0
+    for start, end, text in edits_of(envs, registry):
+        out += envs.source.data[done:start]
+        out += text
+        done = end
+    return bytes(out + envs.source.data[done:])
+
+
+def edits_of(envs: EnvsFile, registry: Registry) -> list[Edit]:
+    """What is put in place of what, in the file's order; ``generate_into`` does nothing else."""
     _refuse_known_names(envs, registry.knobs)
     edits = [*_knob_edits(envs, registry.knobs), *_prefix_edit(envs, registry)]
     newline = b"\r\n" if b"\r\n" in envs.source.data[:4096] else b"\n"
-    out = bytearray()
-    done = 0
-    for start, end, text in sorted(edits):
-        out += envs.source.data[done:start]
-        out += text.replace(b"\n", newline)
-        done = end
-    return bytes(out + envs.source.data[done:])
+    return [(start, end, text.replace(b"\n", newline)) for start, end, text in sorted(edits)]
 
 
 def _refuse_known_names(envs: EnvsFile, knobs: Sequence[Knob]) -> None:
@@ -104,14 +110,14 @@ def _refuse_known(envs: EnvsFile, knob: Knob, line: int, place: str) -> NoReturn
     )
 
 
-def _knob_edits(envs: EnvsFile, knobs: Sequence[Knob]) -> Iterator[_Edit]:
+def _knob_edits(envs: EnvsFile, knobs: Sequence[Knob]) -> Iterator[Edit]:
     if not knobs:
         return
     source = envs.source
     last = envs.type_checking.body[-1]
     indent = " " * last.col_offset
     after = source.line_start((last.end_lineno or last.lineno) + 1)
-    yield after, after, "".join(f"{indent}{_annotation(knob)}\n" for knob in knobs).encode()
+    yield after, after, "".join(f"{indent}{annotation(knob)}\n" for knob in knobs).encode()
 
     if any(knob.type == "choice" for knob in knobs) and "env_with_choices" not in envs.attributes:
         refuse(envs.file, "no function env_with_choices", "def env_with_choices(…) at module level")
@@ -122,7 +128,7 @@ def _knob_edits(envs: EnvsFile, knobs: Sequence[Knob]) -> Iterator[_Edit]:
         yield before, before, _HELPER_CODE.encode()
 
     keys = [key for key in envs.getters.keys if key is not None]
-    pairs = "".join(_entry(knob) for knob in knobs)
+    pairs = "".join(entry(knob) for knob in knobs)
     yield from _append(envs, envs.getters, envs.getters.values, keys, pairs)
     ignored = [
         knob.name for knob in knobs if not knob.compile_key and knob.name not in envs.ignored
@@ -137,7 +143,7 @@ def _append(
     values: Sequence[Positioned],
     starts: Sequence[Positioned],
     lines: str,
-) -> Iterator[_Edit]:
+) -> Iterator[Edit]:
     """Adds ``lines`` to a dict or set literal that closes on a line of its own."""
     if not lines:
         return
@@ -157,7 +163,7 @@ def _append(
     yield line, line, text.encode()
 
 
-def _missing_comma(data: bytes, start: int, close: int) -> Iterator[_Edit]:
+def _missing_comma(data: bytes, start: int, close: int) -> Iterator[Edit]:
     """The last element may lack its comma; comments and parentheses may follow it."""
     end, comma = start, False
     for token in _TOKEN.finditer(data, start, close):
@@ -167,7 +173,8 @@ def _missing_comma(data: bytes, start: int, close: int) -> Iterator[_Edit]:
         yield end, end, b","
 
 
-def _annotation(knob: Knob) -> str:
+def annotation(knob: Knob) -> str:
+    """The line of the ``TYPE_CHECKING`` block that declares the knob."""
     texts = ", ".join(_quoted(choice) for choice in knob.choices)
     of_type = {"choice": f"Literal[{texts}]", "path": "str"}.get(knob.type, knob.type)
     if knob.default is None:
@@ -183,7 +190,7 @@ def _annotation(knob: Knob) -> str:
     return f"{knob.name}: {of_type} = {default}"
 
 
-def _entry(knob: Knob) -> str:
+def entry(knob: Knob) -> str:
     """The meaning as a comment, then the key and its getter, without indentation."""
     comment = "".join(f"# {line}\n" for line in _wrapped(knob.meaning, _WIDTH - 6))
     value = _entry_value(knob)
@@ -221,7 +228,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
     yield line
 
 
-def _prefix_edit(envs: EnvsFile, registry: Registry) -> Iterator[_Edit]:
+def _prefix_edit(envs: EnvsFile, registry: Registry) -> Iterator[Edit]:
     prefixes = (*envs.prefixes, *(set(registry.all_prefixes) - set(envs.prefixes)))
     if len(prefixes) == len(envs.prefixes):
         return
