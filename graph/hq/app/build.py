@@ -18,7 +18,7 @@ from hq.model.action import Json
 from hq.model.digest import ActionKey, BlobRef, Digest
 from hq.model.project import ImageSpec, PinSpec
 from hq.oci.image import LAYOUT, MANIFEST_TYPE, Document, Platform, index
-from hq.plan.node import Graph, Source
+from hq.plan.node import Graph, Node, Source
 from hq.plan.reasons import Before, describe_input
 from hq.provenance.record import Input, record
 from hq.provenance.slsa import Byproduct, Material, Subject, statement
@@ -245,7 +245,17 @@ def _materials(session: Session, spec: PinSpec, graph: Graph, needed: set[str]) 
         if isinstance(selector, Source)
     }
     files = [Material(path, session.sources.ref(path).digest) for path in paths]
-    return [Material(spec.wheel.file, spec.wheel.sha256), *files]
+    bases = [material for name in needed if (material := _base_material(graph.nodes[name]))]
+    return [Material(spec.wheel.file, spec.wheel.sha256), *files, *sorted(bases)]
+
+
+def _base_material(node: Node) -> Material | None:
+    """What a node below the image takes from outside: a package, or an image."""
+    if node.kind == "deb":
+        return Material(str(node.params["file"]), Digest.parse(str(node.params["sha256"])))
+    if node.kind == "base-image":
+        return Material("base image", Digest.parse(str(node.params["digest"])))
+    return None
 
 
 def _pretty(document: Mapping[str, object]) -> bytes:
