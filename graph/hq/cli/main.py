@@ -38,6 +38,7 @@ COMMANDS = {
     "graph": Command("graph", "draw the graph (text, DOT, Mermaid, SVG)"),
     "series": Command("series", "check or apply a quilt series on any tree"),
     "envs": Command("envs", "check the knobs of a built tree, or list them"),
+    "port": Command("port", "move the series to another release: triage, rebase, retire"),
     "lock": Command("lock", "resolve a pin's dependencies into its lock, or check it"),
     "pin": Command("pin", "build, and write down what that gave"),
     "diff": Command("diff", "compare two builds by node, by file and by line"),
