@@ -63,3 +63,11 @@ class AptRepo:
             "Components: main\nDate: Sat, 01 Jan 2022 00:00:00 UTC\nSHA256:\n"
             f" {hashlib.sha256(packages).hexdigest()} {len(packages)} main/binary-amd64/Packages\n"
         )
+
+    def mark_essential(self, name: str) -> None:
+        """Says so of a package in the lists, and publishes them."""
+        self._stanzas = [
+            stanza.replace(f"Package: {name}\n", f"Package: {name}\nEssential: yes\n")
+            for stanza in self._stanzas
+        ]
+        self.publish()

@@ -261,7 +261,11 @@ def test_a_wrong_base_is_told_with_its_line(debian: Debian, base: str, message: 
 def test_a_lock_for_another_architecture(debian: Debian) -> None:
     debian.lock({}, "arm64")
     code, text = debian.error()
-    assert (code, "package: missing" in text) == (2, True)
+    assert (code, text) == (
+        2,
+        "error: lockfiles/base-small.toml holds no package yet\n  at: images/demo.toml:4\n"
+        "  help: run 'hq lock --base small'\n",
+    )
     debian.publish()
     debian.project.replace(
         "lockfiles/base-small.toml", 'architecture = "amd64"\n\n', 'architecture = "arm64"\n\n'
@@ -269,6 +273,34 @@ def test_a_lock_for_another_architecture(debian: Debian) -> None:
     code, text = debian.error()
     assert code == 2
     assert "package[0].architecture: amd64, in a base for arm64" in text
+
+
+def test_lock_base(debian: Debian) -> None:
+    env = dict(debian.repo.environment)
+    before = debian.build()["images"]
+    text = debian.project.read("lockfiles/base-small.toml")
+    head = text.partition("\n[[package]]")[0].replace(
+        'suite = "trixie"\n',
+        'suite = "trixie"  # ours\npackages = ["perl", "login", "base-passwd"]\n',
+    )
+    debian.project.write("lockfiles/base-small.toml", head)
+    debian.repo.mark_essential("base-files")
+    check = debian.project.run("lock", "--base", "small", "--check", env=env)
+    assert (check.returncode, debian.project.read("lockfiles/base-small.toml")) == (1, head)
+    done = debian.project.run("lock", "--base", "small", env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "+ base-files 1.0\n+ base-passwd 1.0\n+ login 1.0\n+ perl 1.0\n"
+    assert done.stderr.endswith("lockfiles/base-small.toml: 4 packages, 4 changed\n")
+    written = debian.project.read("lockfiles/base-small.toml")
+    assert written.startswith(head)
+    again = debian.project.run("lock", "--base", "small", "--check", env=env)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert debian.build()["images"] == before
+    assert debian.project.run("lock", "--base", "none").stderr == (
+        "error: there is no file lockfiles/base-none.toml\n"
+        "  help: write one with schema, suite, architecture and packages; its packages are filled "
+        "in\n"
+    )
 
 
 # A layout as base

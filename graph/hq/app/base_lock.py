@@ -53,7 +53,7 @@ def refresh_base_lock(store: DiskStore, path: str, data: bytes) -> Refreshed:
     old = read_base_lock(path, data)
     request = Request(old.suite, old.architecture, load_toml(path, data, BaseLockFile).packages)
     debs = lock_base(store, request)
-    head = data.decode("utf-8").partition("[[package]]")[0]
+    head = data.decode("utf-8").partition("[[package]]")[0].rstrip("\n") + "\n\n"
     return Refreshed(head + _rows(debs), changes(old.debs, debs))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hq.app.declaration import BaseLockFile, BaseTable, ImageFile
 from hq.app.validate import Document, load_document
 from hq.model.digest import Digest
-from hq.model.errors import Location, Problem, problems_error
+from hq.model.errors import Location, Problem, UsageError, problems_error
 from hq.model.project import BaseSpec, LockedDeb
 
 Read = Callable[[str, Location, str], bytes]
@@ -23,6 +23,12 @@ def base_spec(image: ImageFile, document: Document, read: Read) -> BaseSpec | No
     if base.debian is not None:
         where = document.locator()("base", "debian")
         spec = read_base_lock(base.debian, read(base.debian, where, "base.debian"))
+        if not spec.debs:
+            raise UsageError(
+                f"{base.debian} holds no package yet",
+                where=where,
+                hint=f"run 'hq lock --base {spec.name}'",
+            )
         if spec.architecture != architecture:
             message = f"base.debian: the lock is for {spec.architecture}, the image {architecture}"
             raise problems_error(f"{document.file} has one mistake", [Problem(where, message)])

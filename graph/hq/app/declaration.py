@@ -210,13 +210,16 @@ class LockDeb(Table):
 
 
 class BaseLockFile(Table):
-    """``lockfiles/base-<name>.toml``. ``packages``: what was asked for, for the next lock."""
+    """``lockfiles/base-<name>.toml``. ``packages``: what is asked for, besides the essential.
+
+    ``package`` is empty until ``hq lock --base`` fills it.
+    """
 
     schema_: Literal["hq.base-lock/1"] = Field(alias="schema")
     suite: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=50)]
     architecture: Literal["amd64", "arm64"]
     packages: tuple[DebName, ...] = ()
-    package: Annotated[tuple[LockDeb, ...], Field(min_length=1)]
+    package: tuple[LockDeb, ...] = ()
 
 
 class PythonTable(Table):
