@@ -18,6 +18,7 @@ import pytest
 from helpers.aptrepo import AptRepo
 from helpers.debmaker import Member, control, deb, folder, hard_link, symlink
 from helpers.project import SampleProject
+from helpers.registry import real_registry
 from helpers.unpack import blob, document, manifest
 from hq.model.digest import Digest
 from hq.oci.layout import check_layout
@@ -401,6 +402,39 @@ def test_a_layout_that_lacks_a_blob_or_has_a_damaged_one(
     )
     shutil.rmtree(kept)
     assert debian.error()[1].startswith("error: there is no OCI layout\n")
+
+
+def test_the_same_image_from_a_registry_is_the_same_base(
+    debian: Debian, layered: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    layered()
+    expected = manifest(debian.project.layout())
+    digest = _digest(tmp_path / "kept")
+    with real_registry() as registry:
+        name = f"{registry.host}/team/base"
+        pushed = debian.project.run("push", str(tmp_path / "kept"), name, "--tag", "1")
+        assert pushed.returncode == 0, pushed.stderr
+        debian.image(f'base = {{ registry = "{name}", digest = "{digest}" }}')
+        # Where an image is from is not in the key of its node.
+        assert debian.build()["built"] == []
+        shutil.rmtree(debian.project.store)
+        debian.project.supply()
+        code, text = debian.error("--offline")
+        assert (code, text) == (
+            1,
+            f"error: the base {name} is not in the store, and --offline forbids to fetch it\n"
+            f"  node: base:base@{digest[7:19]}\n  digest: {digest}\n"
+            "  help: run once without --offline\n",
+        )
+        debian.build()
+        assert manifest(debian.project.layout()) == expected
+        wrong = f"sha256:{'0' * 64}"
+        debian.image(f'base = {{ registry = "{name}", digest = "{wrong}" }}')
+        code, text = debian.error()
+        assert (code, text.split("\n")[0]) == (
+            2,
+            f"error: there is no image {name}@{wrong}",
+        )
 
 
 def test_a_base_for_another_platform(
