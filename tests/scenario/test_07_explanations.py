@@ -301,7 +301,9 @@ def test_14_provenance_names_the_commit_and_the_image_does_not(built: SampleProj
 def test_15_provenance_of_no_image(project: SampleProject) -> None:
     done = project.run("provenance", "demi")
     assert done.returncode == 2
-    assert done.stderr == "error: there is no image 'demi'\n  declared: demo\n"
+    assert done.stderr == (
+        "error: there is no image 'demi' in build.toml\n  at: build.toml:3\n  declared: demo\n"
+    )
     done = project.run("provenance", "demo")
     assert done.returncode == 2
     assert done.stderr == (

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from hq import __version__
 from hq.app import noop
 from hq.app.causes import causes_of, stored
+from hq.app.materials import SUFFIX as SBOM
+from hq.app.materials import image_sbom
 from hq.app.session import Session
 from hq.execute.walk import Observer, Outcome, Walk
 from hq.model.action import Json
@@ -223,6 +225,9 @@ def _write_reports(
         tool_version=__version__,
     )
     _write_if_new(image.layout + ".provenance.json", _pretty(made))
+    spec_of = next(each for each in spec.images if each.name == image.name)
+    bill = image_sbom(session, spec, spec_of, image.image_id, image.manifest.digest, __version__)
+    _write_if_new(image.layout + SBOM, _pretty(bill))
 
 
 def closure(graph: Graph, target: str) -> set[str]:
@@ -346,4 +351,5 @@ def _outputs(session: Session, report: BuildReport) -> list[str]:
         paths += [os.path.join(image.layout, "blobs", "sha256", name[7:]) for name in blobs]
         paths += [os.path.join(image.layout, name) for name in ("index.json", "oci-layout")]
         paths += [image.layout + ".records.json", image.layout + ".provenance.json"]
+        paths.append(image.layout + SBOM)
     return paths

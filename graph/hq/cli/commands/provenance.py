@@ -15,7 +15,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     add_build_options(parser)
     parser.add_argument("name", metavar="IMAGE", help="the image's name, as in images/")
-    parser.add_argument("--records", action="store_true", help="print the nodes' records instead")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--records",
+        dest="kind",
+        action="store_const",
+        const="records",
+        default="provenance",
+        help="print the nodes' records instead",
+    )
+    kind.add_argument(
+        "--sbom",
+        dest="kind",
+        action="store_const",
+        const="sbom",
+        help="print the bill of materials (CycloneDX) instead",
+    )
     parser.set_defaults(run=run)
 
 
@@ -23,14 +38,14 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     """Prints the statement that the last build of the image wrote."""
     from hq.cli.options import session
 
+    parsed.image = parsed.image or [parsed.name]
     with session(parsed, invocation) as opened:
         spec = opened.spec(parsed.pin)
         output = opened.settings.output
     if parsed.name not in [image.name for image in spec.images]:
         names = ", ".join(image.name for image in spec.images)
         raise UsageError(f"there is no image {parsed.name!r}", details=[f"declared: {names}"])
-    kind = "records" if parsed.records else "provenance"
-    path = os.path.join(output, f"{parsed.name}-{spec.pin}.{kind}.json")
+    path = os.path.join(output, f"{parsed.name}-{spec.pin}.{parsed.kind}.json")
     try:
         with open(path, encoding="utf-8") as file:
             invocation.console.print(file.read())
