@@ -10,9 +10,10 @@ A row of codes holds channels by stride (see ``config``), so K is handled as two
 halves of channels and V as four quarters; queries, accumulators and outputs
 are split the same way and nothing is shuffled.
 
-Codes become fp16 as ``code * scale + zero``: a value near the size of the tile's
-own, which loses no more than an fp16 cache would.  K's factor per token is
-applied to the scores, V's factor per channel to the tile's share of the output.
+Decoding multiplies codes as they are, which fp16 holds exactly.  Everything else
+is moved to where there is less of it: K's scale and zero per channel into the
+query, its factor per token onto the scores; V's scale and zero per token into
+the weights, its factor per channel onto the tile's share of the output.
 """
 
 from typing import Any, NamedTuple
@@ -309,10 +310,10 @@ def _page_k(page, token, D: tl.constexpr, PART: tl.constexpr, K_SCALE: tl.conste
 
 
 @triton.jit
-def _attend(q0, q1, k0, k1, k_other, k_position, q_position, live_row, seq_len, scale,
+def _attend(q0, q1, k0, k1, bias, k_other, k_position, q_position, live_row, seq_len, scale,
             highest, total, WINDOW: tl.constexpr):  # fmt: skip
     """Scores and softmax weights of some keys, with the running maximum and sum."""
-    score = tl.dot(q0, tl.trans(k0)) + tl.dot(q1, tl.trans(k1))
+    score = tl.dot(q0, tl.trans(k0)) + tl.dot(q1, tl.trans(k1)) + bias[:, None]
     score = score * (k_other.to(tl.float32) * scale)[None, :]
     seen = live_row[:, None] & (k_position[None, :] <= q_position[:, None])
     seen = seen & (k_position < seq_len)[None, :]
@@ -406,8 +407,6 @@ def _decode_kernel(
     k_channel = tl.arange(0, HALF)
     v_channel = tl.arange(0, QUARTER)
     q_at = q_ptr + q_row[:, None] + k_channel[None, :]
-    q0 = tl.load(q_at, mask=live_row[:, None], other=0.0)
-    q1 = tl.load(q_at + HALF, mask=live_row[:, None], other=0.0)
 
     highest = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
@@ -417,10 +416,21 @@ def _decode_kernel(
     o3 = tl.zeros((BLOCK_M, QUARTER), tl.float32)
     half = tl.pointer_type(tl.float16)
     ones = tl.full((BLOCK_N,), 1.0, tl.float32)
+    none = tl.zeros((BLOCK_M,), tl.float32)
 
     for tile in range(tl.maximum(low, lead), tl.minimum(high, flushed)):
         block = tl.load(block_table_ptr + req * block_table_stride + tile).to(tl.int64)
         page = tiles_ptr + block * tile_stride_b + head * tile_stride_h
+        # Scale and zero of K's channels go into the query, once per tile: the score is
+        # (q * scale) . codes + q . zero. The query is read again rather than held.
+        s_at = (page + K_SCALE).to(half) + k_channel
+        z_at = (page + K_ZERO).to(half) + k_channel
+        q0 = tl.load(q_at, mask=live_row[:, None], other=0.0).to(tl.float32)
+        q1 = tl.load(q_at + HALF, mask=live_row[:, None], other=0.0).to(tl.float32)
+        bias = tl.sum(q0 * tl.load(z_at).to(tl.float32)[None, :], axis=1)
+        bias += tl.sum(q1 * tl.load(z_at + HALF).to(tl.float32)[None, :], axis=1)
+        q0 = (q0 * tl.load(s_at).to(tl.float32)[None, :]).to(tl.float16)
+        q1 = (q1 * tl.load(s_at + HALF).to(tl.float32)[None, :]).to(tl.float16)
         f_at = (page + V_OTHER).to(half) + v_channel
         f0 = tl.load(f_at).to(tl.float32)
         f1 = tl.load(f_at + QUARTER).to(tl.float32)
@@ -429,25 +439,25 @@ def _decode_kernel(
         for part in range(0, G // BLOCK_N):
             token = part * BLOCK_N + tl.arange(0, BLOCK_N)
             k_bytes = tl.load(page + token[:, None] * HALF + k_channel[None, :])
-            k0 = _page_k(page, token, D, 0, K_SCALE, K_ZERO, k_bytes)
-            k1 = _page_k(page, token, D, 1, K_SCALE, K_ZERO, k_bytes)
+            k0 = _half(k_bytes & 15)
+            k1 = _half(k_bytes >> 4)
             k_other = tl.load((page + K_OTHER).to(half) + token)
             weight, fade, highest, total = _attend(
-                q0, q1, k0, k1, k_other, tile * G + token, q_position, live_row, seq_len,
+                q0, q1, k0, k1, bias, k_other, tile * G + token, q_position, live_row, seq_len,
                 scale, highest, total, WINDOW,
             )  # fmt: skip
             v_bytes = tl.load(page + V_CODES + token[:, None] * QUARTER + v_channel[None, :])
-            v_scale = tl.load((page + V_SCALE).to(half) + token)[:, None]
-            v_zero = tl.load((page + V_ZERO).to(half) + token)[:, None]
-            p = weight.to(tl.float16)
-            v0 = _half(v_bytes & 3) * v_scale + v_zero
-            o0 = o0 * fade[:, None] + tl.dot(p, v0) * f0[None, :]
-            v1 = _half((v_bytes >> 2) & 3) * v_scale + v_zero
-            o1 = o1 * fade[:, None] + tl.dot(p, v1) * f1[None, :]
-            v2 = _half((v_bytes >> 4) & 3) * v_scale + v_zero
-            o2 = o2 * fade[:, None] + tl.dot(p, v2) * f2[None, :]
-            v3 = _half(v_bytes >> 6) * v_scale + v_zero
-            o3 = o3 * fade[:, None] + tl.dot(p, v3) * f3[None, :]
+            # V's scale and zero belong to tokens: they go into the weights.
+            v_scale = tl.load((page + V_SCALE).to(half) + token).to(tl.float32)
+            v_zero = tl.load((page + V_ZERO).to(half) + token).to(tl.float32)
+            p = (weight * v_scale[None, :]).to(tl.float16)
+            shift = tl.sum(weight * v_zero[None, :], axis=1)[:, None]
+            o0 = o0 * fade[:, None] + (tl.dot(p, _half(v_bytes & 3)) + shift) * f0[None, :]
+            v1 = _half((v_bytes >> 2) & 3)
+            o1 = o1 * fade[:, None] + (tl.dot(p, v1) + shift) * f1[None, :]
+            v2 = _half((v_bytes >> 4) & 3)
+            o2 = o2 * fade[:, None] + (tl.dot(p, v2) + shift) * f2[None, :]
+            o3 = o3 * fade[:, None] + (tl.dot(p, _half(v_bytes >> 6)) + shift) * f3[None, :]
 
     for place in range(SINKS + 2):
         tile = place
@@ -460,6 +470,8 @@ def _decode_kernel(
             slot = tl.load(rows_ptr + req) * 2 + tile % 2
         if slot >= 0 and tile >= low and tile < high:
             base = (slot.to(tl.int64) * HEADS + head) * G
+            raw0 = tl.load(q_at, mask=live_row[:, None], other=0.0)
+            raw1 = tl.load(q_at + HALF, mask=live_row[:, None], other=0.0)
             for part in range(0, G // BLOCK_N):
                 token = part * BLOCK_N + tl.arange(0, BLOCK_N)
                 stored = (tile * G + token < seq_len)[:, None]
@@ -467,7 +479,7 @@ def _decode_kernel(
                 k0 = tl.load(k_at, mask=stored, other=0.0)
                 k1 = tl.load(k_at + HALF, mask=stored, other=0.0)
                 weight, fade, highest, total = _attend(
-                    q0, q1, k0, k1, ones, tile * G + token, q_position, live_row, seq_len,
+                    raw0, raw1, k0, k1, none, ones, tile * G + token, q_position, live_row, seq_len,
                     scale, highest, total, WINDOW,
                 )  # fmt: skip
                 p = weight.to(tl.float16)
@@ -605,7 +617,7 @@ def flush_warps(dim: int) -> int:
 
 def decode_launch(dim: int) -> Launch:
     """The launch for a head size."""
-    return Launch(32, 4) if dim >= 256 else Launch(64, 8)
+    return Launch(32, 8 if dim >= 256 else 4)
 
 
 def _parts(config: KVarNConfig) -> dict[str, int]:
