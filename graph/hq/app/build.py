@@ -145,6 +145,7 @@ def run_nodes(
 ) -> tuple[Records, Mapping[str, Outcome]]:
     """Runs or reuses every node; writes no image. What was finished before a failure is kept."""
     records = Records(session, spec.pin)
+    _prefetch(session, spec, observer)
     walk = Walk(
         graph,
         session,
@@ -159,6 +160,22 @@ def run_nodes(
     finally:
         records.update(walk.finished(), graph)
     return records, outcomes
+
+
+def _prefetch(session: Session, spec: PinSpec, observer: Observer) -> None:
+    """Fetches what a whole dependency set lacks in one go; nothing where one wheel is all."""
+    if not spec.dependencies:
+        return
+    from hq.transfer.batch import fetch_many
+
+    label = "wheels"
+    observer.started(label)
+    fetch_many(
+        session.disk,
+        (spec.wheel, *spec.dependencies),
+        lambda done, total: observer.progressed(label, done, total),
+        offline=session.settings.offline,
+    )
 
 
 def _write_image(
@@ -318,7 +335,7 @@ def remember_noop(
 ) -> None:
     """Writes down what the build looked at, for ``hq.app.noop.replay``."""
     settings = session.settings
-    path = noop.state_path(settings.store, settings.root, request.pin, settings.output)
+    path = noop.state_path(settings.store, settings.root, request, settings.output)
     try:
         state = _noop_state(session, report, text, json_text).encode(time.time_ns())
     except OSError:  # another build changes the same output: the next one looks for itself

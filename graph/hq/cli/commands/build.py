@@ -48,6 +48,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     request.as_json = parsed.json
     request.quiet = parsed.quiet
     request.jobs = parsed.jobs
+    request.images = "".join(f",{name}" for name in parsed.image)
     extras = Extras(wheel=parsed.wheel, locked=parsed.locked, check=parsed.check)
     return run_request(request, invocation, extras)
 
@@ -74,6 +75,7 @@ def run_request(request: noop.Request, invocation: Invocation, extras: Extras = 
         offline=request.offline,
         jobs=request.jobs,
         environment=os.environ,
+        images=tuple(name for name in request.images.split(",") if name),
     )
     observer = BuildObserver(console)
     with Session(settings, console.warn) as session:
