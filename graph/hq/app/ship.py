@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,7 +20,6 @@ from hq.app.commit import head_commit
 from hq.app.session import Session
 from hq.model.digest import BlobRef, Digest
 from hq.model.errors import BuildError, Location, UsageError
-from hq.model.project import PinSpec
 from hq.oci.image import INDEX_TYPE, LAYOUT, REF_NAME, Document, Platform, descriptor
 from hq.oci.reference import Reference, check_tag, parse_reference
 from hq.provenance.slsa import PREDICATE_TYPE
@@ -59,13 +57,12 @@ ATTACHED: Final = (
 
 
 class Shipment(NamedTuple):
-    """An image that can be loaded or pushed. ``commit`` is empty when no commit holds it."""
+    """An image that can be loaded or pushed. ``pin`` is empty for a layout that names none."""
 
     name: str
     pin: str
     layout: str
     manifest: BlobRef
-    commit: str
 
     @property
     def source(self) -> LayoutSource:
@@ -89,7 +86,7 @@ def find_image(name: str, pin: str, session: Session | None) -> Shipment:
     if is_layout(name):
         layout = os.path.abspath(name)
         manifest = LayoutSource(layout).manifest()
-        return Shipment(os.path.basename(layout), _ref_name(layout), layout, manifest, "")
+        return Shipment(os.path.basename(layout), _ref_name(layout), layout, manifest)
     if os.sep in name:
         raise UsageError(
             f"there is no image layout in {name}", hint="name the folder that has index.json"
@@ -112,8 +109,7 @@ def _project_image(session: Session, name: str, pin: str) -> Shipment:
             where=Location(layout),
             hint=f"run 'hq build --pin {spec.pin} --image {name}' first",
         )
-    manifest = LayoutSource(layout).manifest()
-    return Shipment(name, spec.pin, layout, manifest, _commit(session, spec, layout))
+    return Shipment(name, spec.pin, layout, LayoutSource(layout).manifest())
 
 
 def _ref_name(layout: str) -> str:
@@ -126,10 +122,13 @@ def _ref_name(layout: str) -> str:
             return ""
 
 
-def _commit(session: Session, spec: PinSpec, layout: str) -> str:
+def commit_of(shipment: Shipment, session: Session | None) -> str:
     """HEAD, or else the commit that the build named, if it holds the files as they were used."""
+    if session is None or not session.settings.images:
+        return ""
+    spec = session.spec(shipment.pin)
     try:
-        with open(layout + _STATEMENT, "rb") as file:
+        with open(shipment.layout + _STATEMENT, "rb") as file:
             made = json.loads(file.read(_MAX_FILE))["predicate"]["buildDefinition"]
         materials = [(str(item["name"]), item["digest"]) for item in made["resolvedDependencies"]]
     except (OSError, ValueError, LookupError, TypeError):
@@ -145,6 +144,7 @@ def _commit(session: Session, spec: PinSpec, layout: str) -> str:
 def _holds(root: str, commit: str, files: Mapping[str, str]) -> bool:
     """Whether a commit has these files (path from ``root`` to SHA-256 in hex)."""
     import hashlib
+    import subprocess
 
     names = sorted(files)
     if any("\n" in name for name in names):
@@ -204,7 +204,9 @@ class Target(NamedTuple):
     notes: tuple[str, ...]
 
 
-def push_target(shipment: Shipment, text: str, tags: Sequence[str]) -> Target:
+def push_target(
+    shipment: Shipment, text: str, tags: Sequence[str], commit: Callable[[], str]
+) -> Target:
     """The repository and the tags of a push. Raises ``UsageError``.
 
     Without a tag in ``text`` or ``tags``: the pin, and ``sha-<commit>`` where a commit holds the
@@ -220,8 +222,9 @@ def push_target(shipment: Shipment, text: str, tags: Sequence[str]) -> Target:
     notes: list[str] = []
     if not chosen:
         chosen = [check_tag(shipment.pin)] if shipment.pin else []
-        if shipment.commit:
-            chosen.append(f"sha-{shipment.commit}")
+        held_by = commit()
+        if held_by:
+            chosen.append(f"sha-{held_by}")
         else:
             notes.append("no commit holds what the image was made from, so there is no sha- tag")
     if not chosen:

@@ -13,7 +13,6 @@ import binascii
 import json
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -131,6 +130,8 @@ def _decoded(text: str, registry: str, path: str) -> tuple[str, str]:
 
 
 def _ask(name: str, key: str, path: str, environment: Mapping[str, str]) -> Credentials | None:
+    import subprocess
+
     program = f"docker-credential-{name}"
     if not _HELPER.fullmatch(name):
         raise UsageError(f"{name!r} is no name of a credential helper", where=Location(path))

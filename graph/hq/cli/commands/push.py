@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 
-from hq.app.ship import find_image, is_layout, push, push_target
+from hq.app.ship import commit_of, find_image, is_layout, push, push_target
 from hq.cli.main import Invocation
 from hq.cli.options import add_pin, add_store, optional_session
 from hq.cli.transfers import TransferView
@@ -59,7 +59,9 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     image = "" if is_layout(parsed.shipped) else parsed.shipped
     with optional_session(parsed, invocation, image) as session:
         shipment = find_image(parsed.shipped, parsed.pin, session)
-        target = push_target(shipment, parsed.reference, parsed.tag)
+        target = push_target(
+            shipment, parsed.reference, parsed.tag, lambda: commit_of(shipment, session)
+        )
         for note in target.notes:
             console.note(note)
         with TransferView(console, "pushed") as view:
