@@ -34,6 +34,7 @@ from hq.model.project import (
     PythonSpec,
     SeriesItem,
 )
+from hq.model.tree import is_unicode
 from hq.patchwork.series import Entry, missing_problems, orphan_problems, parse_series
 from hq.wheels.filename import normalize_project, parse_filename, same_version
 
@@ -257,7 +258,7 @@ class _Loader:
     def _series(self) -> tuple[SeriesItem, ...]:
         """The pin's series. Every patch file must be in the series of some pin."""
         folder = self._declared.patches.directory
-        present = self._files.names(folder)
+        present = self._names(folder)
         named: set[str] = set()
         found: tuple[SeriesItem, ...] = ()
         problems = Problems()
@@ -327,7 +328,7 @@ class _Loader:
         patches: tuple[SeriesItem, ...] = ()
         if pin is not None and pin.series is not None:
             folder = prefix + overlay.patches
-            present = self._files.names(folder)
+            present = self._names(folder)
             series = f"{folder}/{pin.series}"
             named_by = at("pins", self._pin, "series")
             patches = _items(self._entries(series, present, named_by), folder)
@@ -340,7 +341,17 @@ class _Loader:
         )
 
     def _new_files(self, root: str) -> dict[str, str]:
-        return {name: f"{root}/{name}" for name in self._files.names(root)}
+        return {name: f"{root}/{name}" for name in self._names(root)}
+
+    def _names(self, folder: str) -> list[str]:
+        """The files beneath a folder; their names stand in keys and records, which are UTF-8."""
+        names = self._files.names(folder)
+        odd = [name for name in names if not is_unicode(name)]
+        message = "the name of the file is not UTF-8"
+        self._raise(
+            folder, [Problem(Location(f"{folder}/{name}"), message, "rename it") for name in odd]
+        )
+        return names
 
     def _images(self) -> tuple[ImageSpec, ...]:
         images: list[ImageSpec] = []

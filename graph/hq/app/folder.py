@@ -27,11 +27,15 @@ def is_private(name: str) -> bool:
 
 
 def files_beneath(base: str) -> list[str]:
-    """Every file beneath ``base`` by its path from there, sorted, without private ones."""
+    """Every file beneath ``base`` by its path from there, sorted, without private ones.
+
+    A link to a folder counts as a file: it is not entered, and whoever reads it is told so.
+    """
     found: list[str] = []
     for place, folders, names in os.walk(base):
-        folders[:] = sorted(name for name in folders if not is_private(name))
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        folders[:] = sorted(n for n in folders if not is_private(n) and n not in links)
         inside = os.path.relpath(place, base)
         start = "" if inside == "." else inside.replace(os.sep, "/") + "/"
-        found += [start + name for name in names if not is_private(name)]
+        found += [start + name for name in [*names, *links] if not is_private(name)]
     return sorted(found)

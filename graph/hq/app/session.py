@@ -10,9 +10,11 @@ from hq.app.memory import Memory, remembered_spec, spec_document
 from hq.app.sources import ProjectSources
 from hq.app.supply import Bases
 from hq.model.digest import BlobRef, Digest
-from hq.model.errors import InfrastructureError, UsageError
+from hq.model.errors import BuildError, InfrastructureError, Location, UsageError
 from hq.model.ports import BlobStore
 from hq.model.project import LockedDeb, LockedWheel, PinSpec, SeriesItem
+from hq.model.tree import is_unicode
+from hq.patchwork.names import show
 from hq.patchwork.parse import parse_patch
 from hq.patchwork.target import touched_paths
 from hq.plan.build import item_key, pin_graph
@@ -120,7 +122,15 @@ class Session:
 
     def _parse_touched(self, item: SeriesItem) -> tuple[str, ...]:
         patch = parse_patch(self.sources.read(item.file), item.file)
-        return touched_paths(patch, item.strip, item.reverse)
+        paths = touched_paths(patch, item.strip, item.reverse)
+        odd = [path for path in paths if not is_unicode(path)]
+        if odd:
+            raise BuildError(
+                f"{item.file} is refused: {show(odd[0])} is no name in UTF-8",
+                where=Location(item.file),
+                hint="RECORD is UTF-8, so no file of a distribution has such a name",
+            )
+        return paths
 
     # hq.execute.context.Machine
 

@@ -68,6 +68,11 @@ def _bytes(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
+def is_unicode(path: str) -> bool:
+    """Whether a path from a disk or a patch was UTF-8 there: no surrogate stands for a byte."""
+    return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)
+
+
 def path_problem(path: str) -> str | None:
     """Why ``path`` cannot be a path of a tree, or ``None`` when it can (threat: zip slip)."""
     if not path:
