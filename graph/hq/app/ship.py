@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hq.app.commit import head_commit
 from hq.app.session import Session
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _MAX_FILE: Final = 64 << 20
 _MOUNTS: Final = 4  # repositories remembered for a blob
 _STATEMENT: Final = ".provenance.json"
+_SBOM: Final = ".sbom.json"
 
 
 class Kind(NamedTuple):
@@ -51,8 +52,7 @@ ATTACHED: Final = (
         "application/vnd.in-toto+json",
         {"in-toto.io/predicate-type": PREDICATE_TYPE},
     ),
-    Kind(".sbom.json", "application/vnd.cyclonedx+json", {}),
-    Kind(".cdx.json", "application/vnd.cyclonedx+json", {}),
+    Kind(_SBOM, "application/vnd.cyclonedx+json", {}),
 )
 
 
@@ -248,25 +248,41 @@ def attachments_of(shipment: Shipment) -> list[Attachment]:
             raise BuildError(
                 f"a file to attach has more than {_MAX_FILE} bytes", where=Location(path)
             )
-        if kind.suffix == _STATEMENT:
-            _check_subject(data, shipment.manifest, path)
+        _check_subject(kind.suffix, data, shipment.manifest.digest, path)
         found.append(Attachment(kind.media_type, kind.media_type, data, kind.annotations))
     return found
 
 
-def _check_subject(data: bytes, manifest: BlobRef, path: str) -> None:
-    """A statement about another image must not be attached to this one."""
+def _check_subject(suffix: str, data: bytes, manifest: Digest, path: str) -> None:
+    """What is about another image must not be attached to this one."""
+    what, read = _SUBJECTS[suffix]
     try:
-        subject = json.loads(data)["subject"][0]["digest"]["sha256"]
-    except (ValueError, LookupError, TypeError):
-        subject = "none"
-    if subject != manifest.digest.hex:
+        found = str(read(json.loads(data)))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        found = "none"
+    if found != manifest:
         raise BuildError(
-            "the provenance statement is about another image",
+            f"{what} is about another image",
             where=Location(path),
-            details=[f"expected: sha256:{manifest.digest.hex}", f"found:    sha256:{subject}"],
-            hint="build the image again",
+            details=[f"expected: {manifest}", f"found:    {found}"],
+            hint="build the image again, or push it with --no-attach",
         )
+
+
+def _statement_subject(document: Any) -> str:
+    return f"sha256:{document['subject'][0]['digest']['sha256']}"
+
+
+def _sbom_subject(document: Any) -> str:
+    # pkg:oci/NAME@sha256:HEX?arch=...
+    purl: str = document["metadata"]["component"]["purl"]
+    return purl.partition("@")[2].partition("?")[0]
+
+
+_SUBJECTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
+    _STATEMENT: ("the provenance statement", _statement_subject),
+    _SBOM: ("the bill of materials", _sbom_subject),
+}
 
 
 class Mounts:
