@@ -20,8 +20,7 @@ from hq.oci.encode import COMPRESSIONS, Compression
 from hq.oci.layer import LayerResult
 from hq.oci.rootfs import RootEntry, write_root
 from hq.oci.tar import attributes
-from hq.wheels.archive import DEFLATED
-from hq.wheels.content import Member
+from hq.wheels.content import DEFLATED, Member
 from oci.test_layer import decode
 
 

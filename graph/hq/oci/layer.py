@@ -28,8 +28,7 @@ from hq.oci.arrange import Item, Packed, Slot, arrange
 from hq.oci.encode import MEDIA_TYPES, Compression, Encoder, encoder
 from hq.oci.lanes import Direct, Failure, Lane, Queued
 from hq.oci.tar import END, check_mtime, entry, padding
-from hq.wheels.archive import STORED
-from hq.wheels.content import CHUNK, Codec, Contents, Member, best_codec
+from hq.wheels.content import CHUNK, STORED, Codec, Contents, Member, best_codec
 
 LAYER_VERSION: Final = 1
 """Goes up when the bytes of a layer change for equal items; part of the layer node's key."""

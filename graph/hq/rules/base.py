@@ -20,8 +20,7 @@ from hq.model.digest import BlobRef, Digest
 from hq.model.errors import BuildError
 from hq.model.ports import BlobWriter
 from hq.rules.context import Context, Made
-from hq.wheels.archive import DEFLATED
-from hq.wheels.content import Contents, Member
+from hq.wheels.content import DEFLATED, Contents, Member
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STATE: Final = ""

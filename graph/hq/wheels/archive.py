@@ -20,14 +20,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from hq.model.errors import BuildError, Location
 from hq.model.ports import RandomAccess
 from hq.model.tree import path_problem
-
-STORED: Final = 0
-DEFLATED: Final = 8
+from hq.wheels.content import DEFLATED, STORED
 
 _END = struct.Struct("<4s4H2LH")  # 4.3.16
 _LOCATOR = struct.Struct("<4sLQL")  # 4.3.15

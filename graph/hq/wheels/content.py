@@ -18,7 +18,10 @@ from hq.model.digest import Digest
 from hq.model.errors import BuildError, Location
 from hq.model.ports import RandomAccess
 from hq.model.tree import Kind
-from hq.wheels.archive import STORED
+
+STORED: Final = 0
+DEFLATED: Final = 8
+"""Compression methods of zip (APPNOTE 4.4.5), the two that wheels use."""
 
 CHUNK: Final = 256 * 1024
 """Bytes in one piece of content; larger buffers are slower, they fall out of the caches."""
