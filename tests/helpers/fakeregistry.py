@@ -13,6 +13,7 @@ import http.server
 import json
 import re
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -83,8 +84,8 @@ class FakeRegistry:
 
 
 @contextmanager
-def fake_registry() -> Iterator[FakeRegistry]:
-    """Runs a fake registry."""
+def fake_registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
+    """Runs a fake registry, with TLS if asked to."""
     registry = FakeRegistry()
 
     class Handler(_Handler):
@@ -92,6 +93,8 @@ def fake_registry() -> Iterator[FakeRegistry]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     registry.host = f"localhost:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()

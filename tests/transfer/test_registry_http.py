@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -311,3 +313,45 @@ def test_certificates_are_checked() -> None:
     context = tls_context({}, "registry.example")
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for ``localhost`` that nobody trusts, and its key, in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    path = tmp_path / "localhost.pem"
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost", "-keyout", str(path), "-out", str(path)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return path
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_a_certificate_of_the_users_own_authority(certificate: Path, variable: str) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    with fake_registry(server) as registry:
+        url = f"https://{registry.host}/v2/"
+        http = Http({}, sleep=lambda _: None)
+        with pytest.raises(InfrastructureError) as caught:
+            http.request("GET", url)
+        http.close()
+        assert caught.value.render() == (
+            f"error: the certificate of {registry.host} is not trusted\n"
+            "  TLS: self-signed certificate\n"
+            "  help: name the authority's certificate with SSL_CERT_FILE, or ask who runs the host"
+        )
+        assert registry.requests == []
+        http = Http({variable: str(certificate)}, sleep=lambda _: None)
+        with http.request("GET", url) as answer:
+            assert answer.read(100) == b"{}"
+        http.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from helpers.fakeregistry import (
     FakeRegistry,
@@ -350,3 +352,45 @@ def test_a_list_that_another_push_overwrites(registry: FakeRegistry, store: Memo
     with pytest.raises(InfrastructureError) as caught:
         push(registry, store, manifest, attachments=[STATEMENT])
     assert caught.value.message == f"{registry.host} does not hold what was pushed to r:{tag}"
+
+
+# Whatever happens.
+
+ACTS = {
+    "reset": reset,
+    "500": status(500),
+    "404": status(404),
+    "page": html(200),
+    "taken": reset_after(100_000),
+    "lost": reset_after(100_000, keep=False),
+}
+PLACES = ["HEAD", "POST", "PATCH", "PUT /v2/r/blobs", "PUT /v2/r/manifests", "GET"]
+# Only an upload's body can be taken in part.
+trouble = st.tuples(
+    st.sampled_from(PLACES), st.sampled_from(["reset", "500", "404", "page"])
+) | st.tuples(st.just("PATCH"), st.sampled_from(["taken", "lost"]))
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(trouble, st.integers(1, 6)), max_size=5))
+def test_a_tag_is_never_set_on_less_than_the_whole(
+    troubles: list[tuple[tuple[str, str], int]],
+) -> None:
+    store = MemoryBlobs()
+    manifest = make_image(store, [SMALL, LARGE])
+    with fake_registry() as registry:
+        registry.faults = [Fault(when, ACTS[act], times) for (when, act), times in troubles]
+        try:
+            push(registry, store, manifest, attachments=[STATEMENT])
+        except HqError as error:
+            assert error.exit_code in {1, 3}
+        else:
+            assert ("r", "t") in registry.manifests
+        for (repository, digest), data in registry.blobs.items():
+            assert (repository, Digest.of(data)) == ("r", digest)
+        if ("r", "t") in registry.manifests:
+            registry.faults = []
+            assert push(registry, store, manifest, attachments=[STATEMENT]).bytes_sent == 0
+            assert {BlobRef.of(data) for data in registry.blobs.values()} >= {
+                BlobRef.of(data) for data in (SMALL, LARGE, STATEMENT.data)
+            }

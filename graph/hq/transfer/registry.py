@@ -239,7 +239,7 @@ class Registry:
         with answer:
             if answer.status == 404:
                 return False
-            if answer.status != 200:
+            if answer.status != 200 or "html" in answer.headers.get("Content-Type", ""):
                 raise self.unexpected(answer, doing)
             if answer.length not in (None, ref.size):
                 raise self.garbled(
