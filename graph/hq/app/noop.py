@@ -112,7 +112,7 @@ def project_folder(store: str, root: str) -> str:
 
 def _file_name(text: str) -> str:
     name = text.replace("%", "%25").replace("/", "%2F")
-    if len(name.encode()) <= 200:
+    if len(name.encode("utf-8", "surrogateescape")) <= 200:
         return name
     import hashlib
 
