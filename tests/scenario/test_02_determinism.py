@@ -73,11 +73,18 @@ def same(project: SampleProject, plain: Mapping[str, bytes]) -> None:
     assert [name for name in found if found[name] != plain[name]] == []
 
 
-def test_01_another_folder(plain: Mapping[str, bytes], tmp_path: Path) -> None:
-    project = SampleProject(tmp_path / "a folder ünder % another, longer path" / ("x" * 100))
+@pytest.mark.parametrize(
+    "folder",
+    [b"a folder \xc3\xbcnder % another, longer path/" + b"x" * 200, b"in latin-1: caf\xe9"],
+)
+def test_01_another_folder(plain: Mapping[str, bytes], tmp_path: Path, folder: bytes) -> None:
+    project = SampleProject(tmp_path / os.fsdecode(folder))
     project.supply()  # pip would split the path of its folder at the blanks
     project.build()
     same(project, plain)
+    assert project.build()["built"] == []
+    for command in ("build", "plan", "graph"):
+        assert project.run(command).returncode == 0
 
 
 @pytest.mark.parametrize("umask", ["000", "077", "027"])

@@ -96,6 +96,11 @@ def substitute(path: str, pattern: str, new: str) -> Change:
     return change
 
 
+def a_name_in_latin_1(project: SampleProject) -> None:
+    folder = os.fsencode(project.root / "over/files/vllm")
+    Path(os.fsdecode(folder + b"/caf\xe9.py")).write_text("")
+
+
 def a_pipe(project: SampleProject) -> None:
     (project.root / "patches/first.patch").unlink()
     os.mkfifo(project.root / "patches/first.patch")
@@ -194,6 +199,15 @@ DECLARED: dict[str, tuple[Change, str]] = {
     "a pipe for a patch": (
         a_pipe,
         "error: patches/first.patch is not a regular file\n  at: patches/first.patch\n",
+    ),
+    "a link to a folder": (
+        lambda project: (project.root / "over/files/vllm/more").symlink_to("extra"),
+        "error: over/files/vllm/more is not a regular file\n  at: over/files/vllm/more\n",
+    ),
+    "a name that is not UTF-8": (
+        a_name_in_latin_1,
+        "error: over/files has one mistake\n"
+        "  over/files/vllm/caf\\udce9.py: the name of the file is not UTF-8 (rename it)\n",
     ),
     "a patch in no series": (
         lambda project: project.write("patches/orphan.patch", ""),
@@ -530,6 +544,19 @@ CONTENT: dict[str, tuple[Change, str]] = {
         "  at: patches/third.patch:11\n"
         "  node: patch:third\n"
         "  help: drop the patch if the tree has its own version of the file, or make it again\n",
+    ),
+    "a patch of a name that is not UTF-8": (
+        lambda project: project.write(
+            "patches/third.patch",
+            patch(
+                "T",
+                'diff --git "a/vllm/caf\\351.py" "b/vllm/caf\\351.py"\nnew file mode 100644\n'
+                '--- /dev/null\n+++ "b/vllm/caf\\351.py"\n@@ -0,0 +1 @@\n+x\n',
+            ),
+        ),
+        "error: patches/third.patch is refused: vllm/caf\\udce9.py is no name in UTF-8\n"
+        "  at: patches/third.patch\n"
+        "  help: RECORD is UTF-8, so no file of a distribution has such a name\n",
     ),
     "a patch that climbs": (
         lambda project: project.write("patches/third.patch", patch("T", diff("../x", "", "y\n"))),

@@ -1,0 +1,63 @@
+"""What the store remembers of a project: specs survive it, damage is forgotten."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.project import SampleProject
+from hq.app.config import load
+from hq.app.folder import ProjectFolder
+from hq.app.memory import remembered_spec, spec_document, spec_from_json, spec_to_json
+from hq.model.project import PinSpec
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> PinSpec:
+    return load(ProjectFolder(str(SampleProject(tmp_path).root)), "1.0", 7)
+
+
+def through_json(value: object) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def test_a_spec_survives(spec: PinSpec) -> None:
+    found = spec_from_json(through_json(spec_to_json(spec)))
+    assert through_json(found) == through_json(spec)
+    assert found.series == spec.series
+    assert found.wheel == spec.wheel
+    assert [type(part) for part in found] == [type(part) for part in spec]
+
+
+def recall(
+    document: Any, *, epoch: int = 7, digest: str = "d", names: list[str] | None = None
+) -> object:
+    return remembered_spec(document, lambda _: digest, lambda _: names or ["n"], epoch)
+
+
+def test_it_counts_while_files_folders_and_epoch_are_the_same(spec: PinSpec) -> None:
+    document = through_json(spec_document(spec, {"build.toml": "d"}, {"patches": ["n"]}, 7))
+    assert through_json(recall(document)) == through_json(spec)
+    assert recall(document, epoch=8) is None
+    assert recall(document, digest="other") is None
+    assert recall(document, names=["n", "new"]) is None
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"format": 1}, "x", {"format": "hq.spec/1"}])
+def test_anything_else_is_forgotten(document: object) -> None:
+    assert recall(document) is None
+
+
+def test_another_version_of_hq_reads_for_itself(spec: PinSpec) -> None:
+    document = through_json(spec_document(spec, {}, {}, 7))
+    assert recall(document) is not None
+    assert recall({**document, "format": "hq.spec/1 0.0.0"}) is None
+
+
+def test_damage_inside_is_noticed(spec: PinSpec) -> None:
+    document = through_json(spec_document(spec, {}, {}, 7))
+    document["spec"] = document["spec"][:-3]
+    assert recall(document) is None
