@@ -109,6 +109,23 @@ class TargetTable(Table):
     platform: Text
 
 
+class PortTable(Table):
+    """``[port]``: files that mention the pin, for ``hq port rebase`` to bring up to date."""
+
+    mentions: tuple[ProjectPath, ...] = ()
+
+
+class ControlTable(Table):
+    """``[control]``: what a build is compared with, unless the command line says otherwise.
+
+    ``default``: ``merge-base``, ``none``, a pin or a git revision. ``base-branch``: what port
+    branches start from.
+    """
+
+    base_branch: Text | None = None
+    default: Text = "merge-base"
+
+
 class ProjectFile(Table):
     """``build.toml``."""
 
@@ -119,7 +136,9 @@ class ProjectFile(Table):
     knobs: KnobsTable | None = None
     overlays: tuple[ProjectPath, ...] = ()
     images: Annotated[tuple[ProjectPath, ...], Field(min_length=1)]
+    control: ControlTable | None = None
     pins: Annotated[dict[str, PinTable], Field(min_length=1)]
+    port: PortTable = PortTable()
 
 
 class LockWheel(Table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hq.app.config import Project
@@ -34,18 +35,22 @@ class Opened(NamedTuple):
 
 def steps_of(session: Session, spec: PinSpec) -> list[Step]:
     """Everything of ``spec`` that is put on the wheel, in order."""
-    steps: list[Step] = [_patch(session, item, "series") for item in spec.series]
+    return steps_from(session.sources.read, spec)
+
+
+def steps_from(read: Callable[[str], bytes], spec: PinSpec) -> list[Step]:
+    """The same, with the files that ``read`` gives."""
+
+    def patch(item: SeriesItem, group: str) -> PatchStep:
+        return PatchStep(item.name, item.file, read(item.file), item.strip, item.reverse, group)
+
+    steps: list[Step] = [patch(item, "series") for item in spec.series]
     for overlay in spec.overlays:
         group = f"overlay:{overlay.name}"
         for path, source in sorted(overlay.files.items()):
-            steps.append(FileStep(path, source, session.sources.read(source), group))
-        steps += [_patch(session, item, group) for item in overlay.patches]
+            steps.append(FileStep(path, source, read(source), group))
+        steps += [patch(item, group) for item in overlay.patches]
     return steps
-
-
-def _patch(session: Session, item: SeriesItem, group: str) -> PatchStep:
-    data = session.sources.read(item.file)
-    return PatchStep(item.name, item.file, data, item.strip, item.reverse, group)
 
 
 def open_goal(

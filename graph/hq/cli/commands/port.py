@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 
-from hq.cli.main import Invocation
+from hq.cli.main import Invocation, project_root
 from hq.cli.options import add_pin, add_store, session
 
 
@@ -23,6 +24,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--no-review", action="store_true", help="leave out the review of what applies cleanly"
     )
     triage.set_defaults(run=_triage)
+    rebase = _action(actions, "rebase", "make the series again for another release, on a branch")
+    _goal(rebase)
+    rebase.add_argument(
+        "--branch", default="", metavar="NAME", help="the branch to make (default: port/V)"
+    )
+    step = rebase.add_mutually_exclusive_group()
+    step.add_argument(
+        "--continue", dest="step", action="store_const", const="continue",
+        help="go on with the files as they lie in .hq/port/work",
+    )  # fmt: skip
+    step.add_argument(
+        "--skip", dest="step", action="store_const", const="skip",
+        help="go on without the patch that stopped the rebase",
+    )  # fmt: skip
+    step.add_argument(
+        "--abort", dest="step", action="store_const", const="abort", help="give the rebase up"
+    )
+    rebase.add_argument("--json", action="store_true", help="print one JSON object")
+    rebase.set_defaults(run=_rebase, step="start")
 
 
 def _action(
@@ -55,3 +75,25 @@ def _triage(parsed: argparse.Namespace, invocation: Invocation) -> int:
     else:
         invocation.console.print(report.as_text(markdown=parsed.markdown))
     return 0 if report.is_clean else 1
+
+
+def _rebase(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.port_rebase import Waiting, abort, rebase
+    from hq.app.port_show import as_json, as_text
+    from hq.app.port_steps import Goal
+
+    if parsed.step == "abort":
+        abort(project_root())
+        invocation.console.note("given up; resolutions are kept")
+        return 0
+    goal = Goal(parsed.to, absolute(parsed.wheel), absolute(parsed.tree))
+    with session(parsed, invocation) as opened:
+        result = rebase(opened, parsed.step, parsed.pin, goal, parsed.branch)
+    text = json.dumps(as_json(result)) if parsed.json else as_text(result)
+    invocation.console.print(text)
+    return 1 if isinstance(result, Waiting) else 0
+
+
+def absolute(path: str) -> str:
+    """A path that stays right from another folder; empty stays empty."""
+    return os.path.abspath(path) if path else ""

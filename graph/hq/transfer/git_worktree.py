@@ -1,0 +1,233 @@
+"""git, as far as porting patches needs it: merging, diffing, branches, scratch repositories.
+
+All of git is reached through ``Git.run``: no shell, no pager, no prompts, messages in English. In a
+scratch repository the user's and the system's configuration count for nothing, so that a merge or a
+diff gives the same bytes on every machine. In the user's own repository they do count (identity,
+object format), and no hook runs: commits are made of objects, the working tree and the index are
+never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hq.model.errors import BuildError, InfrastructureError, Location, UsageError
+from hq.patchwork.apply import File
+
+_CLEARED: Final = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_EXTERNAL_DIFF",
+    "GIT_DIFF_OPTS", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT",
+)  # fmt: skip
+_ATTRIBUTES: Final = "*.py diff=python\n*.pyi diff=python\n"
+MARKER: Final = 7  # characters of a conflict marker
+
+
+class Merged(NamedTuple):
+    """What a 3-way merge gave: with ``conflicts`` the data has markers, the base among them."""
+
+    data: bytes
+    conflicts: int
+
+
+class Commit(NamedTuple):
+    """A commit to make: its message, and files by path (``None``: removed)."""
+
+    message: str
+    files: Mapping[str, bytes | None]
+
+
+class Git:
+    """git in one folder; ``scratch``: without anyone's configuration."""
+
+    def __init__(self, folder: str, *, scratch: bool = False) -> None:
+        self.folder = folder
+        self._scratch = scratch
+
+    def run(
+        self,
+        *arguments: str,
+        data: bytes = b"",
+        codes: Sequence[int] = (0,),
+        environment: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Standard output. Raises ``InfrastructureError`` for another exit code than ``codes``."""
+        return self.call(*arguments, data=data, codes=codes, environment=environment)[1]
+
+    def call(
+        self,
+        *arguments: str,
+        data: bytes = b"",
+        codes: Sequence[int] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        """Exit code and standard output; every code is taken without ``codes``."""
+        try:
+            done = subprocess.run(
+                ["git", *arguments],
+                cwd=self.folder, input=data, env=self._environment(environment or {}),
+                capture_output=True, check=False,
+            )  # fmt: skip
+        except FileNotFoundError:
+            if not os.path.isdir(self.folder):
+                raise UsageError("there is no such folder", where=Location(self.folder)) from None
+            raise InfrastructureError(
+                "git is not installed", hint="install git; porting patches needs it"
+            ) from None
+        except OSError as error:
+            raise InfrastructureError(f"cannot run git: {error.strerror}") from None
+        if codes is not None and done.returncode not in codes:
+            said = done.stderr.decode("utf-8", "replace").strip().split("\n")
+            raise InfrastructureError(
+                f"git {_verb(arguments)} failed with exit code {done.returncode}",
+                where=Location(self.folder),
+                details=[f"git: {line}" for line in said[-8:] if line],
+            )
+        return done.returncode, done.stdout
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if name not in _CLEARED}
+        own.update(
+            LC_ALL="C", GIT_PAGER="cat", GIT_TERMINAL_PROMPT="0", GIT_EDITOR="true",
+            GIT_OPTIONAL_LOCKS="0",
+        )  # fmt: skip
+        if self._scratch:
+            own.update(GIT_CONFIG_NOSYSTEM="1", GIT_CONFIG_GLOBAL=os.devnull)
+            own.update(GIT_ATTR_NOSYSTEM="1")
+        own.update(more)
+        return own
+
+    # -- the user's repository ------------------------------------------------------------------
+
+    def prefix(self) -> str | None:
+        """Where the folder lies in its repository (``"sub/"`` or empty); ``None`` outside one."""
+        code, out = self.call("rev-parse", "--show-prefix")
+        return None if code else os.fsdecode(out).rstrip("\n")
+
+    def changed(self, paths: Iterable[str]) -> list[str]:
+        """Those of ``paths`` (from the folder) that differ from HEAD, or that HEAD has not."""
+        wanted = [f":(literal){path}" for path in paths]
+        if not wanted:
+            return []
+        out = self.run("status", "--porcelain", "-z", "--untracked-files=all", "--", *wanted)
+        return sorted({os.fsdecode(row[3:]) for row in out.split(b"\0") if len(row) > 3})
+
+    def has_branch(self, name: str) -> bool:
+        """Whether a branch of this name is there."""
+        code, _ = self.call("show-ref", "--verify", "--quiet", f"refs/heads/{name}")
+        return code == 0
+
+    def commit_branch(self, name: str, commits: Sequence[Commit]) -> str:
+        """Makes a branch from HEAD with ``commits`` on top; returns its tip.
+
+        Paths are from the folder. The branch appears at once, whole. Raises ``UsageError`` when the
+        name is taken or HEAD has no commit, ``InfrastructureError``.
+        """
+        if self.has_branch(name):
+            raise UsageError(
+                f"there is a branch {name} already",
+                hint=f"give --branch another name, or delete it (git branch -D {name})",
+            )
+        code, out = self.call("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        if code:
+            raise UsageError(
+                "the repository has no commit yet", hint="commit the project first, then try again"
+            )
+        tip = out.decode().strip()
+        with tempfile.TemporaryDirectory(prefix="hq-index-") as folder:
+            index = {"GIT_INDEX_FILE": os.path.join(folder, "index")}
+            self.run("read-tree", tip, environment=index)
+            for commit in commits:
+                tip = self._commit(commit, tip, index)
+        self.run("update-ref", f"refs/heads/{name}", tip, "")
+        return tip
+
+    def _commit(self, commit: Commit, parent: str, index: Mapping[str, str]) -> str:
+        prefix = self.prefix() or ""
+        rows = []
+        for path, data in sorted(commit.files.items()):
+            if data is None:
+                rows.append(f"0 {'0' * 40}\t{prefix}{path}\0".encode())
+                continue
+            blob = self.run("hash-object", "-w", "--stdin", data=data).decode().strip()
+            rows.append(f"100644 {blob}\t{prefix}{path}\0".encode())
+        # --index-info takes paths from the top of the repository, wherever it is run.
+        self.run("update-index", "-z", "--index-info", data=b"".join(rows), environment=index)
+        tree = self.run("write-tree", environment=index).decode().strip()
+        message = commit.message.encode()
+        return self.run("commit-tree", tree, "-p", parent, data=message).decode().strip()
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    return next((one for one in arguments if not one.startswith("-")), "")
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def merge_texts(base: bytes, ours: bytes, theirs: bytes, labels: tuple[str, str, str]) -> Merged:
+    """The 3-way merge of ``git merge-file``; ``labels`` for ours, base and theirs.
+
+    Raises ``InfrastructureError``, also for binary content.
+    """
+    with tempfile.TemporaryDirectory(prefix="hq-merge-") as folder:
+        for name, data in (("ours", ours), ("base", base), ("theirs", theirs)):
+            _write(os.path.join(folder, name), data)
+        marks = [part for label in labels for part in ("-L", label)]
+        code, out = Git(folder, scratch=True).call(
+            "merge-file", "-p", "--diff3", *marks, "ours", "base", "theirs"
+        )
+    if code >= 128:
+        raise InfrastructureError(
+            "git cannot merge a file", hint="3-way merges are for text; port this file by hand"
+        )
+    return Merged(out, code)
+
+
+def diff_files(
+    before: Mapping[str, File | None], after: Mapping[str, File | None], context: int = 3
+) -> bytes:
+    """The diff that git makes of two sets of files, with ``a/`` and ``b/`` before the names.
+
+    Raises ``BuildError`` where one of them is binary, ``InfrastructureError``.
+    """
+    with tempfile.TemporaryDirectory(prefix="hq-diff-") as folder:
+        for side, files in (("a", before), ("b", after)):
+            os.mkdir(os.path.join(folder, side))
+            for path, file in files.items():
+                if file is not None:
+                    _place(os.path.join(folder, side), path, file)
+        attributes = os.path.join(folder, "attributes")
+        _write(attributes, _ATTRIBUTES.encode())
+        out = Git(folder, scratch=True).run(
+            "-c", f"core.attributesFile={attributes}", "-c", "core.quotePath=false",
+            "-c", "diff.algorithm=myers", "-c", "core.fileMode=true",
+            "diff", "--no-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
+            "--no-prefix", "--full-index", f"-U{context}", "a", "b",
+            codes=(0, 1),
+        )  # fmt: skip
+    for line in out.split(b"\n"):
+        if line.startswith(b"Binary files "):
+            raise BuildError(
+                "a patch cannot hold a binary file", details=[line.decode("utf-8", "replace")]
+            )
+    return out
+
+
+def _place(folder: str, path: str, file: File) -> None:
+    target = os.path.join(folder, path)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if file.kind == "l":
+        os.symlink(file.data, os.fsencode(target))
+        return
+    _write(target, file.data)
+    os.chmod(target, 0o755 if file.kind == "x" else 0o644)
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
