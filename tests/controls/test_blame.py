@@ -168,7 +168,8 @@ def test_a_renamed_file_across_nodes(project: SampleProject) -> None:
         (
             ["nothing:vllm/one.py"],
             2,
-            "error: nothing is no pin, no image and no folder\n  pins: 1.0\n  images: demo\n"
+            "error: nothing is no pin, no image, no folder and no commit\n"
+            "  pins: 1.0\n  images: demo\n"
             "  help: name one of these, NAME:PIN, a layout in dist/, or a *.records.json file\n",
         ),
         (

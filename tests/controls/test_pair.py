@@ -278,4 +278,6 @@ def test_the_statement_is_plain_json(document: dict[str, Any]) -> None:
 def test_a_side_that_is_nothing(built: SampleProject, tmp_path: Path) -> None:
     done = built.run("pair", "1.0", "3.0")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: 3.0 is no pin, no image and no folder\n  pins: 1.0\n")
+    assert done.stderr.startswith(
+        "error: 3.0 is no pin, no image, no folder and no commit\n  pins: 1.0\n"
+    )

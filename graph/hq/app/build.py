@@ -47,11 +47,12 @@ class BuiltImage(NamedTuple):
 
 
 class BuildReport(NamedTuple):
-    """What a build did. ``outcomes`` are in the graph's order."""
+    """What a build did. ``outcomes`` are in the graph's order; ``control``: as it is declared."""
 
     pin: str
     images: tuple[BuiltImage, ...]
     outcomes: Mapping[str, Outcome]
+    control: Mapping[str, str] | None = None
 
     def names(self, status: str) -> list[str]:
         """The nodes with that status, in order."""
@@ -137,7 +138,7 @@ def build(
     images = tuple(
         _write_image(session, spec, image, outcomes, graph, records) for image in spec.images
     )
-    return BuildReport(spec.pin, images, outcomes)
+    return BuildReport(spec.pin, images, outcomes, spec.control)
 
 
 def run_nodes(

@@ -195,7 +195,14 @@ class _Loader:
             images=images,
             epoch=self._epoch,
             dependencies=wheels[1:] if wanted else (),
+            control=self._control(),
         )
+
+    def _control(self) -> dict[str, str] | None:
+        table = self._declared.control
+        if table is None:
+            return None
+        return {"default": table.default, "base-branch": table.base_branch or ""}
 
     def _read(self, path: str, named_by: Location, what: str) -> bytes:
         try:

@@ -5,6 +5,8 @@
 ``vllm``, ``vllm:0.28.0``     one image of the default pin, or of that pin
 ``dist/vllm-0.29.0``          an image layout that hq wrote; its records stand beside it
 ``…/x.records.json``          the records themselves, from any machine
+``merge-base``                the control of this branch (``hq.app.control``)
+a branch, tag or commit       the default pin of the project as that commit has it
 ============================  ====================================================================
 
 Whatever it was, the answer is records; contents are in the store where this store has seen them.
@@ -47,11 +49,31 @@ def side(session: Session, text: str, observer: Observer, pin: str = "") -> Side
         return Side(text, built(session, text, (), observer))
     if image in images and (not named or named in pins):
         return Side(text, built(session, named or pin, (image,), observer))
+    records = _from_git(session, text, observer)
+    if records is not None:
+        return Side(text, records)
     raise UsageError(
-        f"{text} is no pin, no image and no folder",
+        f"{text} is no pin, no image, no folder and no commit",
         details=[f"pins: {', '.join(sorted(pins))}", f"images: {', '.join(images)}"],
         hint="name one of these, NAME:PIN, a layout in dist/, or a *.records.json file",
     )
+
+
+def _from_git(session: Session, text: str, observer: Observer) -> Records | None:
+    from hq.app import commit, control
+    from hq.transfer.git import Git
+
+    if not commit.git_folder(session.settings.root):
+        return None
+    if text == control.MERGE_BASE:
+        choice = control.merge_base(session, session.spec(""))
+    else:
+        git = Git(session.settings.root)
+        if git.commit(text) is None:
+            return None
+        choice = control.revision(git, text)
+    with control.opened(session, choice) as opened:
+        return records_of(opened, opened.spec(""), observer)
 
 
 def _declared(session: Session, pin: str) -> tuple[set[str], list[str]]:

@@ -135,7 +135,10 @@ class KnobsSpec(NamedTuple):
 
 
 class PinSpec(NamedTuple):
-    """Everything one pin's graph is made of."""
+    """Everything one pin's graph is made of.
+
+    ``control``: how the build's control is chosen (``default``, ``base-branch``); no part of it.
+    """
 
     project: str
     pin: str
@@ -147,3 +150,4 @@ class PinSpec(NamedTuple):
     images: tuple[ImageSpec, ...]
     epoch: int
     dependencies: tuple[LockedWheel, ...] = ()
+    control: Mapping[str, str] | None = None

@@ -34,6 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="build every node once more and compare the results"
     )
+    parser.add_argument(
+        "--control",
+        default="",
+        metavar="WHICH",
+        help="also build a control: merge-base, a pin, a git revision, or none",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no table and no progress")
     parser.set_defaults(run=run)
 
@@ -49,7 +55,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     request.quiet = parsed.quiet
     request.jobs = parsed.jobs
     request.images = "".join(f",{name}" for name in parsed.image)
-    extras = Extras(wheel=parsed.wheel, locked=parsed.locked, check=parsed.check)
+    extras = Extras(parsed.wheel, parsed.locked, parsed.check, parsed.control)
     return run_request(request, invocation, extras)
 
 
@@ -59,6 +65,7 @@ class Extras(NamedTuple):
     wheel: str = ""
     locked: bool = False
     check: bool = False
+    control: str = ""
 
 
 PLAIN: Final = Extras()
@@ -92,6 +99,9 @@ def run_request(request: noop.Request, invocation: Invocation, extras: Extras = 
             observer.close()
         if extras.check:
             _check(session, report, console)
+        if extras.control or report.control is not None:
+            _with_control(session, request, extras, report, invocation)
+            return 0
         seconds = time.perf_counter() - invocation.started
         if request.as_json:
             console.print(_json(report_json(report, round(seconds, 3))))
@@ -107,6 +117,27 @@ def run_request(request: noop.Request, invocation: Invocation, extras: Extras = 
         )
         remember_noop(session, request, unchanged, _table(unchanged, noop.SECONDS), json_text)
     return 0
+
+
+def _with_control(
+    session: Session,
+    request: noop.Request,
+    extras: Extras,
+    report: BuildReport,
+    invocation: Invocation,
+) -> None:
+    """Builds the control too. No answer for the fast path: that does not look at git."""
+    from hq.cli import control
+
+    console = invocation.console
+    found = control.run(session, request.pin, extras.control, console)
+    seconds = time.perf_counter() - invocation.started
+    if request.as_json:
+        document = report_json(report, round(seconds, 3))
+        control.add_json(document, found)
+        console.print(_json(document))
+    elif not request.quiet:
+        console.print(_table(control.with_images(report, found), f"{seconds:.3f}"))
 
 
 def _check(session: Session, report: BuildReport, console: Console) -> None:
