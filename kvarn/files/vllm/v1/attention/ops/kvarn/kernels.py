@@ -291,9 +291,12 @@ def _store_kernel(
 
 
 @triton.jit
-def _half(codes):
-    """Small codes as fp16.  1024 + code has the code as its lowest bits; conversion is slow."""
-    return (codes.to(tl.int16) | 0x6400).to(tl.float16, bitcast=True) - 1024.0
+def _half(codes, centre: tl.constexpr):
+    """Small codes less ``centre``, a whole number, as fp16, exactly.
+
+    1024 + code has the code as its lowest bits; a conversion would be slower.
+    """
+    return (codes.to(tl.int16) | 0x6400).to(tl.float16, bitcast=True) - (1024.0 + centre)
 
 
 @triton.jit
@@ -306,7 +309,7 @@ def _page_k(page, token, D: tl.constexpr, PART: tl.constexpr, K_SCALE: tl.conste
     scale = tl.load((page + K_SCALE).to(half) + PART * HALF + channel)
     zero = tl.load((page + K_ZERO).to(half) + PART * HALF + channel)
     codes = (BYTES >> (4 * PART)) & 15
-    return _half(codes) * scale[None, :] + zero[None, :]
+    return _half(codes, 0) * scale[None, :] + zero[None, :]
 
 
 @triton.jit
@@ -422,15 +425,18 @@ def _decode_kernel(
         block = tl.load(block_table_ptr + req * block_table_stride + tile).to(tl.int64)
         page = tiles_ptr + block * tile_stride_b + head * tile_stride_h
         # Scale and zero of K's channels go into the query, once per tile: the score is
-        # (q * scale) . codes + q . zero. The query is read again rather than held.
+        # (q * scale) . (codes - 8) + q . (zero + 8 * scale). Centred codes keep the two
+        # terms small. The query is read again rather than held.
         s_at = (page + K_SCALE).to(half) + k_channel
         z_at = (page + K_ZERO).to(half) + k_channel
         q0 = tl.load(q_at, mask=live_row[:, None], other=0.0).to(tl.float32)
         q1 = tl.load(q_at + HALF, mask=live_row[:, None], other=0.0).to(tl.float32)
-        bias = tl.sum(q0 * tl.load(z_at).to(tl.float32)[None, :], axis=1)
-        bias += tl.sum(q1 * tl.load(z_at + HALF).to(tl.float32)[None, :], axis=1)
-        q0 = (q0 * tl.load(s_at).to(tl.float32)[None, :]).to(tl.float16)
-        q1 = (q1 * tl.load(s_at + HALF).to(tl.float32)[None, :]).to(tl.float16)
+        s0 = tl.load(s_at).to(tl.float32)
+        s1 = tl.load(s_at + HALF).to(tl.float32)
+        bias = tl.sum(q0 * (tl.load(z_at).to(tl.float32) + 8.0 * s0)[None, :], axis=1)
+        bias += tl.sum(q1 * (tl.load(z_at + HALF).to(tl.float32) + 8.0 * s1)[None, :], axis=1)
+        q0 = (q0 * s0[None, :]).to(tl.float16)
+        q1 = (q1 * s1[None, :]).to(tl.float16)
         f_at = (page + V_OTHER).to(half) + v_channel
         f0 = tl.load(f_at).to(tl.float32)
         f1 = tl.load(f_at + QUARTER).to(tl.float32)
@@ -439,25 +445,25 @@ def _decode_kernel(
         for part in range(0, G // BLOCK_N):
             token = part * BLOCK_N + tl.arange(0, BLOCK_N)
             k_bytes = tl.load(page + token[:, None] * HALF + k_channel[None, :])
-            k0 = _half(k_bytes & 15)
-            k1 = _half(k_bytes >> 4)
+            k0 = _half(k_bytes & 15, 8)
+            k1 = _half(k_bytes >> 4, 8)
             k_other = tl.load((page + K_OTHER).to(half) + token)
             weight, fade, highest, total = _attend(
                 q0, q1, k0, k1, bias, k_other, tile * G + token, q_position, live_row, seq_len,
                 scale, highest, total, WINDOW,
             )  # fmt: skip
             v_bytes = tl.load(page + V_CODES + token[:, None] * QUARTER + v_channel[None, :])
-            # V's scale and zero belong to tokens: they go into the weights.
+            # V's scale and zero belong to tokens: they go into the weights, codes less 1.
             v_scale = tl.load((page + V_SCALE).to(half) + token).to(tl.float32)
             v_zero = tl.load((page + V_ZERO).to(half) + token).to(tl.float32)
             p = (weight * v_scale[None, :]).to(tl.float16)
-            shift = tl.sum(weight * v_zero[None, :], axis=1)[:, None]
-            o0 = o0 * fade[:, None] + (tl.dot(p, _half(v_bytes & 3)) + shift) * f0[None, :]
-            v1 = _half((v_bytes >> 2) & 3)
+            shift = tl.sum(weight * (v_zero + v_scale)[None, :], axis=1)[:, None]
+            o0 = o0 * fade[:, None] + (tl.dot(p, _half(v_bytes & 3, 1)) + shift) * f0[None, :]
+            v1 = _half((v_bytes >> 2) & 3, 1)
             o1 = o1 * fade[:, None] + (tl.dot(p, v1) + shift) * f1[None, :]
-            v2 = _half((v_bytes >> 4) & 3)
+            v2 = _half((v_bytes >> 4) & 3, 1)
             o2 = o2 * fade[:, None] + (tl.dot(p, v2) + shift) * f2[None, :]
-            o3 = o3 * fade[:, None] + (tl.dot(p, _half(v_bytes >> 6)) + shift) * f3[None, :]
+            o3 = o3 * fade[:, None] + (tl.dot(p, _half(v_bytes >> 6, 1)) + shift) * f3[None, :]
 
     for place in range(SINKS + 2):
         tile = place
@@ -597,7 +603,7 @@ def _dequantize_kernel(
         v_zero = tl.load((page + V_ZERO).to(half) + token)[:, None]
         for part in tl.static_range(0, 4):
             factor = tl.load((page + V_OTHER).to(half) + part * QUARTER + v_channel)[None, :]
-            v = _half((v_bytes >> (2 * part)) & 3) * v_scale + v_zero
+            v = _half((v_bytes >> (2 * part)) & 3, 0) * v_scale + v_zero
             v_target = v_out_ptr + out_row[:, None] + part * QUARTER + v_channel[None, :]
             tl.store(v_target, v * factor)
 
@@ -796,7 +802,7 @@ def decode(
 
 def query_block(group: int, max_query: int, shared: bool) -> tuple[int, int]:
     """Query tokens per program, and the rows of its block (16 at least, for the matrix unit)."""
-    queries = min(max_query, max(64 // group, 1)) if shared else 1
+    queries = min(max_query, max(32 // group, 1)) if shared else 1
     return queries, max(16, 1 << (queries * group - 1).bit_length())
 
 
