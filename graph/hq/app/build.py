@@ -15,9 +15,10 @@ from hq.app.causes import causes_of, stored
 from hq.app.materials import SUFFIX as SBOM
 from hq.app.materials import image_sbom
 from hq.app.session import Session
-from hq.execute.walk import Observer, Outcome, Walk
+from hq.execute.walk import Observer, Outcome, Walk, despite_damage
 from hq.model.action import Json
 from hq.model.digest import ActionKey, BlobRef, Digest
+from hq.model.ports import BlobMissing
 from hq.model.project import ImageSpec, PinSpec
 from hq.oci.image import LAYOUT, MANIFEST_TYPE, Document, Platform, index
 from hq.plan.node import Graph, Node, Source
@@ -135,9 +136,11 @@ def build(
     records, outcomes = run_nodes(session, spec, graph, observer)
     if verify is not None:
         verify(spec, outcomes)
-    images = tuple(
-        _write_image(session, spec, image, outcomes, graph, records) for image in spec.images
-    )
+    try:
+        images = _write_images(session, spec, outcomes, graph, records)
+    except BlobMissing:  # dropped since the nodes ran; one of them makes it again
+        records, outcomes = run_nodes(session, spec, graph, observer)
+        images = _write_images(session, spec, outcomes, graph, records)
     return BuildReport(spec.pin, images, outcomes, spec.control)
 
 
@@ -147,6 +150,22 @@ def run_nodes(
     """Runs or reuses every node; writes no image. What was finished before a failure is kept."""
     records = Records(session, spec.pin)
     _prefetch(session, spec, observer)
+    built: dict[str, Outcome] = {}
+
+    def attempt() -> Mapping[str, Outcome]:
+        found = _walk(session, graph, records, observer, built)
+        return {name: built.get(name, outcome) for name, outcome in found.items()}
+
+    return records, despite_damage(attempt)
+
+
+def _walk(
+    session: Session,
+    graph: Graph,
+    records: Records,
+    observer: Observer,
+    built: dict[str, Outcome],
+) -> Mapping[str, Outcome]:
     walk = Walk(
         graph,
         session,
@@ -157,10 +176,11 @@ def run_nodes(
         jobs=session.settings.jobs,
     )
     try:
-        outcomes = walk.run()
+        return walk.run()
     finally:
-        records.update(walk.finished(), graph)
-    return records, outcomes
+        finished = walk.finished()
+        records.update(finished, graph)
+        built |= {one.node.name: one for one in finished if one.status == "built"}
 
 
 def _prefetch(session: Session, spec: PinSpec, observer: Observer) -> None:
@@ -176,6 +196,18 @@ def _prefetch(session: Session, spec: PinSpec, observer: Observer) -> None:
         (spec.wheel, *spec.dependencies),
         lambda done, total: observer.progressed(label, done, total),
         offline=session.settings.offline,
+    )
+
+
+def _write_images(
+    session: Session,
+    spec: PinSpec,
+    outcomes: Mapping[str, Outcome],
+    graph: Graph,
+    records: Records,
+) -> tuple[BuiltImage, ...]:
+    return tuple(
+        _write_image(session, spec, image, outcomes, graph, records) for image in spec.images
     )
 
 

@@ -9,7 +9,7 @@ from hq.app.build import Records
 from hq.app.causes import Contents, causes_of, stored
 from hq.app.session import Session
 from hq.execute.speculate import Forecast, Quiet
-from hq.execute.walk import Outcome
+from hq.execute.walk import Outcome, despite_damage
 from hq.model.digest import Digest
 from hq.model.errors import HqError, UsageError
 from hq.plan.node import Graph
@@ -44,7 +44,7 @@ def plan(session: Session, pin: str) -> Plan:
     graph = session.graph(spec)
     records = Records(session, spec.pin)
     forecast = Forecast(graph, session, session.disk.actions, RULES, records.before, Quiet())
-    outcomes = forecast.run()
+    outcomes = despite_damage(forecast.run)
     contents = _contents(session, forecast)
     rows = tuple(_row(outcome, outcomes, contents) for outcome in outcomes.values())
     return Plan(spec.pin, rows, forecast.failure)

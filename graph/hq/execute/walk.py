@@ -15,18 +15,20 @@ import heapq
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from hq.execute.context import Machine, NodeContext
 from hq.model.action import ActionResult
-from hq.model.digest import ActionKey
-from hq.model.errors import HqError
+from hq.model.digest import ActionKey, BlobRef
+from hq.model.errors import HqError, InfrastructureError
 from hq.model.ports import ActionCache, BlobMissing, BlobStore
 from hq.plan.keys import key_of
 from hq.plan.node import Graph, Node
 from hq.plan.reasons import Before, Reason, reasons_to_run
 from hq.plan.resolve import Resolved, Resolver
 from hq.rules.context import Rule
+
+T = TypeVar("T")
 
 Status = Literal["reused", "built", "failed", "unknown"]
 
@@ -181,6 +183,25 @@ class Walk:
         return Outcome(node, "built", key, result, inputs, reasons, tuple(warnings))
 
 
+def despite_damage(attempt: Callable[[], T]) -> T:
+    """Runs ``attempt`` again when a blob that a result names turned out to be missing or damaged.
+
+    A damaged blob is dropped by whoever reads it, so its result does not count the next time and
+    its node runs. Raises ``InfrastructureError`` when the same blob is missing once more.
+    """
+    seen: set[BlobRef] = set()
+    while True:
+        try:
+            return attempt()
+        except BlobMissing as error:
+            if error.ref in seen:
+                raise InfrastructureError(
+                    f"the store loses a blob again and again: {error.ref.digest}",
+                    hint="look at the kernel's log for a failing disk; then run 'hq store verify'",
+                ) from error
+            seen.add(error.ref)
+
+
 def cached(cache: ActionCache, store: BlobStore, key: ActionKey) -> ActionResult | None:
     """The result under ``key`` if every blob that it names is there."""
     result = cache.get(key)
@@ -228,7 +249,7 @@ class _Scheduler:
                 rank = heapq.heappop(self._light)
                 try:
                     self._complete(rank, self._build(self._nodes[rank]))
-                except HqError as error:
+                except (HqError, BlobMissing) as error:
                     self._failures[rank] = error
             elif self._running:
                 self._receive(*self._done.get())
