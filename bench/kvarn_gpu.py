@@ -31,6 +31,8 @@ from torch.nn.functional import scaled_dot_product_attention
 OPS = Path(__file__).resolve().parents[1] / "kvarn/files/vllm/v1/attention/ops/kvarn"
 TILE = 128
 NUM_SPEC = 7
+# Every file below the overlay's root is installed; bytecode must not appear there.
+sys.dont_write_bytecode = True
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 

@@ -9,6 +9,8 @@ from types import ModuleType
 ROOT = os.path.join(os.path.dirname(__file__), "..", "..", "kvarn")
 OPS = os.path.join(ROOT, "files", "vllm", "v1", "attention", "ops", "kvarn")
 NAME = "kvarn_ops"
+# Every file below the overlay's root is installed; bytecode must not appear there.
+sys.dont_write_bytecode = True
 
 
 def load(module: str) -> ModuleType:
