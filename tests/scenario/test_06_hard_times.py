@@ -308,6 +308,50 @@ def test_13_collection_keeps_what_the_last_build_needs(built: SampleProject) -> 
     assert again["images"] == built.first["images"]
 
 
+def damage(project: SampleProject, digest: str) -> None:
+    """Changes a blob of the store so that its status does not show it."""
+    name = digest.rpartition(":")[2]
+    path = project.store / "cas/sha256" / name[:2] / name
+    before = path.stat()
+    path.chmod(0o644)
+    path.write_bytes(bytes(byte ^ 0x55 for byte in path.read_bytes()))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def digests(project: SampleProject) -> dict[str, str]:
+    """Blobs that a rebuild of the first patch reads."""
+    records = json.loads((project.root / "dist/demo-1.0.records.json").read_text())
+    return {
+        "patch:second": records["patch:second"]["result"]["delta"][0][2],
+        "wheel:demo": records["wheel:demo"]["result"]["blobs"]["index"][0],
+    }
+
+
+@pytest.mark.parametrize("jobs", ["-j1", "-j4"])
+@pytest.mark.parametrize("node", ["patch:second", "wheel:demo"])
+def test_16_damage_that_only_reading_shows(built: SampleProject, node: str, jobs: str) -> None:
+    damage(built, digests(built)[node])
+    built.replace("patches/first.patch", "+line ten", "+line TEN")
+    done = built.run("build", "--json", jobs)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("warning: dropped a damaged blob from the store: sha256:") == 1
+    assert json.loads(done.stdout)["built"] == [
+        name
+        for name in ("wheel:demo", "patch:first", "patch:second", "patch:third")
+        if name in (node, "patch:first", "patch:third")
+    ] + ["layer:series", "image:demo"]
+    assert built.run("store", "verify").returncode == 0
+
+
+def test_17_a_plan_sees_it_too(built: SampleProject) -> None:
+    damage(built, digests(built)["patch:second"])
+    built.replace("patches/first.patch", "+line ten", "+line TEN")
+    done = built.run("plan")
+    assert done.returncode == 0
+    assert done.stderr.count("warning: dropped a damaged blob from the store: sha256:") == 1
+    assert "run     patch:second  its result is no longer in the store\n" in done.stdout
+
+
 @pytest.fixture
 def read_only(built: SampleProject) -> Iterator[SampleProject]:
     """A built project of a user who may not write to the store."""
