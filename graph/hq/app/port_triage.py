@@ -14,6 +14,7 @@ from hq.model.project import PinSpec
 from hq.port.program import Parsed
 from hq.port.replay import Step, replay
 from hq.port.report import document, text
+from hq.port.retire import Proposal, proposals
 from hq.port.review import Finding, Knobs, Side, review, side
 from hq.port.tree import Tree
 from hq.port.triage import LARGE_OFFSET, Triage, triage
@@ -24,6 +25,7 @@ class Report(NamedTuple):
 
     triage: Triage
     findings: tuple[Finding, ...]
+    carried: tuple[Proposal, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -33,11 +35,11 @@ class Report(NamedTuple):
 
     def as_text(self, *, markdown: bool = False) -> str:
         """For people."""
-        return text(self.triage, self.findings, markdown=markdown)
+        return text(self.triage, self.findings, self.carried, markdown=markdown)
 
     def as_json(self) -> dict[str, Json]:
         """The ``hq.triage/1`` document."""
-        return document(self.triage, self.findings)
+        return document(self.triage, self.findings, self.carried)
 
 
 def run_triage(
@@ -64,9 +66,9 @@ def report_on(
     parsed: Parsed = {}
     after = side(replay(new, steps), parsed)
     found = triage(old, new, steps, after.whole, large, after.replay)
-    if not reviewed:
-        return Report(found, ())
-    return Report(found, _reviewed(side(replay(old, steps), parsed), after, spec))
+    before = side(replay(old, steps), parsed)
+    carried = proposals(before.replay, after.replay)
+    return Report(found, _reviewed(before, after, spec) if reviewed else (), carried)
 
 
 def _reviewed(before: Side, after: Side, spec: PinSpec) -> tuple[Finding, ...]:

@@ -28,7 +28,10 @@ def with_header(
     preamble: bytes, diff: bytes, *, git_style: bool = False, order: Sequence[str] = ()
 ) -> bytes:
     """A header and git's diff below it; files in ``order`` first, the others by name."""
-    sections = [_styled(section, git_style=git_style) for section in _sections(diff)]
+    sections = [_named(section) for section in _sections(diff)]
+    # A section without '---' lines would take the next one's for its own: all or none.
+    if not git_style and not any(_says_more(section) for section in sections):
+        sections = [section[section.find(b"\n--- ") + 1 :] for section in sections]
     place = {name.partition("/")[2].encode(): number for number, name in enumerate(order)}
     sections.sort(key=lambda text: place.get(_name(text), len(place)))
     if preamble and not preamble.endswith(b"\n"):
@@ -47,15 +50,23 @@ def _name(section: bytes) -> bytes:
     return found[1] if found else b""
 
 
-def _styled(section: bytes, *, git_style: bool) -> bytes:
+def _says_more(section: bytes) -> bool:
     at = section.find(b"\n--- ")
-    head = section[: at + 1]
-    if at < 0 or git_style or any(word in head for word in _SAYS_MORE):
-        # Full object ids help nobody read; twelve digits tell two contents apart.
-        return re.sub(
-            rb"(?m)^(index [0-9a-f]{12})[0-9a-f]*(\.\.[0-9a-f]{12})[0-9a-f]*", rb"\1\2", section
-        )
-    return section[at + 1 :]
+    return at < 0 or any(word in section[: at + 1] for word in _SAYS_MORE)
+
+
+def _named(section: bytes) -> bytes:
+    """The section with ``a/`` and ``b/`` in its first line, also where one side is not there.
+
+    Twelve digits of an object id tell two contents apart; more help nobody read.
+    """
+    first, _, rest = section.partition(b"\n")
+    names = first.removeprefix(b"diff --git ")
+    half = len(names) // 2
+    if b'"' not in names and names[:half][2:] == names[half + 1 :][2:]:
+        first = b"diff --git a/" + names[:half][2:] + b" b/" + names[:half][2:]
+    index = rb"(?m)\A((?:(?!---).*\n)*?index [0-9a-f]{12})[0-9a-f]*(\.\.[0-9a-f]{12})[0-9a-f]*"
+    return first + b"\n" + re.sub(index, rb"\1\2", rest)
 
 
 def renewed_header(preamble: bytes, old: str, new: str, date: str = "") -> bytes:

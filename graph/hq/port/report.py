@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hq.model.action import Json
 from hq.port.corpus import Place
+from hq.port.retire import Proposal
 from hq.port.review import Finding
 from hq.port.triage import Change, Ground, HunkRow, PatchRow, Triage
 
@@ -15,6 +16,7 @@ _TITLES = {
     "doubtful": "Doubtful: fuzz, twins, far away, there already",
     "moved": "Clean, and the ground moved",
     "findings": "Clean, and no longer means what it did",
+    "carried": "Upstream may carry it (hq port retire NAME --because …)",
 }
 
 
@@ -36,7 +38,9 @@ def counts(found: Triage, findings: Sequence[Finding] = ()) -> dict[str, Json]:
     }
 
 
-def document(found: Triage, findings: Sequence[Finding] = ()) -> dict[str, Json]:
+def document(
+    found: Triage, findings: Sequence[Finding] = (), carried: Sequence[Proposal] = ()
+) -> dict[str, Json]:
     """The ``hq.triage/1`` document."""
     return {
         "schema": SCHEMA,
@@ -52,6 +56,7 @@ def document(found: Triage, findings: Sequence[Finding] = ()) -> dict[str, Json]
         ],
         "taken": list(found.taken),
         "findings": [finding_document(finding) for finding in findings],
+        "carried": [_proposal(one) for one in carried],
     }
 
 
@@ -118,10 +123,38 @@ def finding_document(finding: Finding) -> dict[str, Json]:
     }
 
 
+def _proposal(one: Proposal) -> dict[str, Json]:
+    return {
+        "patch": one.patch,
+        "file": one.file,
+        "whole": one.is_whole,
+        "hunks": [
+            {
+                "n": hunk.n,
+                "where": {"file": hunk.where.file, "line": hunk.where.line},
+                "path": hunk.path,
+                "line": hunk.line,
+                "definition": hunk.definition,
+            }
+            for hunk in one.hunks
+        ],
+        "commits": [
+            {"commit": commit.commit, "subject": commit.subject, "named": commit.named}
+            for commit in one.commits
+        ],
+    }
+
+
 # -- text ------------------------------------------------------------------------------------------
 
 
-def text(found: Triage, findings: Sequence[Finding] = (), *, markdown: bool = False) -> str:
+def text(
+    found: Triage,
+    findings: Sequence[Finding] = (),
+    carried: Sequence[Proposal] = (),
+    *,
+    markdown: bool = False,
+) -> str:
     """The lists for people, on a terminal or as Markdown."""
     lines = [_summary(found, findings, markdown=markdown)]
     sections: list[tuple[str, list[str]]] = [
@@ -129,6 +162,7 @@ def text(found: Triage, findings: Sequence[Finding] = (), *, markdown: bool = Fa
         ("doubtful", [_hunk_line(row) for row in found.of("doubtful")]),
         ("moved", [line for row in found.moved for line in _ground_lines(row)]),
         ("findings", [line for one in findings for line in finding_lines(one)]),
+        ("carried", [line for one in carried for line in _proposal_lines(one)]),
     ]
     for name, body in sections:
         if not body:
@@ -211,3 +245,13 @@ def finding_lines(finding: Finding) -> Iterator[str]:
     yield f"{finding.where}: {finding.message} [{finding.kind}]"
     for one in finding.upstream:
         yield f"  {one.version} {one.path}:{one.line}: {one.text}"
+
+
+def _proposal_lines(one: Proposal) -> Iterator[str]:
+    said = "all of it" if one.is_whole else f"{len(one.hunks)} of {one.total} hunks"
+    yield f"{one.patch}: {said if one.hunks else 'by a commit that its header names'}"
+    for hunk in one.hunks:
+        within = f" in {hunk.definition}" if hunk.definition else ""
+        yield f"  hunk {hunk.n}: its result stands at {hunk.path}:{hunk.line}{within}"
+    for commit in one.commits:
+        yield f"  {commit.named} is {commit.commit[:12]}: {commit.subject}"

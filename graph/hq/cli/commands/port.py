@@ -43,6 +43,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     rebase.add_argument("--json", action="store_true", help="print one JSON object")
     rebase.set_defaults(run=_rebase, step="start")
+    retire = _action(actions, "retire", "take a patch out of a series and write down why")
+    retire.add_argument("name", metavar="NAME", help="the patch")
+    retire.add_argument("--because", required=True, metavar="TEXT", help="why it may go")
+    retire.add_argument(
+        "--part", default="", metavar="TEXT", help="only note that this part of it is retired"
+    )
+    add_pin(retire)
+    retire.set_defaults(run=_retire)
 
 
 def _action(
@@ -92,6 +100,14 @@ def _rebase(parsed: argparse.Namespace, invocation: Invocation) -> int:
     text = json.dumps(as_json(result)) if parsed.json else as_text(result)
     invocation.console.print(text)
     return 1 if isinstance(result, Waiting) else 0
+
+
+def _retire(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.port_retire import lines_of, retire
+
+    done = retire(project_root(), parsed.name, parsed.because, parsed.pin, parsed.part)
+    invocation.console.print("\n".join(lines_of(done)))
+    return 0
 
 
 def absolute(path: str) -> str:
