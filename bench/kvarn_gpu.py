@@ -396,7 +396,10 @@ def compare_launches(shape: Shape, length: int) -> list[dict[str, Any]]:
                         "warps": warps,
                         "splits": splits,
                         "kvarn ms": took,
-                        "chosen": launch == kernels.decode_launch(shape.dim),
+                        "chosen": launch
+                        == kernels.decode_launch(
+                            shape.dim, kernels.shared_memory(torch.device(DEVICE))
+                        ),
                     }
                 )
     best = min(row["kvarn ms"] for row in rows)

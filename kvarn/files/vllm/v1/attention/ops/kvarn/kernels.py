@@ -621,9 +621,23 @@ def flush_warps(dim: int) -> int:
     return 16 if dim >= 256 else 8
 
 
-def decode_launch(dim: int) -> Launch:
-    """The launch for a head size."""
-    return Launch(32, 8 if dim >= 256 else 4)
+ROOMY = 160 * 1024
+"""Bytes of shared memory of a block from which a whole tile is taken at once."""
+
+
+def decode_launch(dim: int, shared: int = 0) -> Launch:
+    """The launch for a head size on a device whose blocks have ``shared`` bytes.
+
+    Cards of capability 8.6 and 8.9 have 99 KiB, and take a quarter of a tile at a time.
+    """
+    return Launch(128 if shared >= ROOMY else 32, 8 if dim >= 256 else 4)
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a block may have; 0 where there is no GPU."""
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
 
 
 def _parts(config: KVarNConfig) -> dict[str, int]:
@@ -754,7 +768,7 @@ def decode(
     heads = tiles.shape[1]
     group = q_heads // heads
     queries, block_m = query_block(group, max_query, shared)
-    launch = launch or decode_launch(dim)
+    launch = launch or decode_launch(dim, shared_memory(q.device))
     part = torch.empty(splits, tokens, q_heads, dim, dtype=torch.float32, device=q.device)
     # Splits without tiles, and padding, leave their entries as they are.
     lse = torch.full((splits, tokens, q_heads), float("-inf"), device=q.device)
