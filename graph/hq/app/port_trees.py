@@ -42,6 +42,10 @@ class WheelTree:
         member = self._members.get(path)
         return member.digest.hex if member is not None else ""
 
+    def size(self, path: str) -> int:
+        """A member's size in bytes."""
+        return self._members[path].size
+
     def read(self, path: str) -> File | None:
         """A member, inflated and verified."""
         member = self._members.get(path)

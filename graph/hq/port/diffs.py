@@ -15,7 +15,7 @@ _SAYS_MORE = (b"new mode", b"old mode", b"rename ", b"copy ", b"new file mode 10
 
 
 def regenerated(patch: Patch, diff: bytes, old: str, new: str, date: str = "") -> bytes:
-    """The patch with ``diff`` (git's) for its body, cut against release ``new``."""
+    """The patch with ``diff`` (git's) for its body, cut against release ``new`` (if any)."""
     git_style = any(section.git is not None for section in patch.sections)
     preamble = renewed_header(patch.preamble, old, new, date)
     order = [
@@ -78,7 +78,9 @@ def renewed_header(preamble: bytes, old: str, new: str, date: str = "") -> bytes
             return match[1] + _replaced(value, old, new)
         return match[0] if _has_version(value, new) else match[1] + new.encode()
 
-    text = re.sub(rb"(?mi)^(Cut-Against:[ \t]*)(\S.*)$", cut_against, preamble)
+    text = preamble
+    if new:
+        text = re.sub(rb"(?mi)^(Cut-Against:[ \t]*)(\S.*)$", cut_against, preamble)
     if date:
         text = re.sub(rb"(?mi)^(Last-Update:[ \t]*)\S.*$", rb"\g<1>" + date.encode(), text)
     return text

@@ -231,3 +231,94 @@ def _place(folder: str, path: str, file: File) -> None:
 def _write(path: str, data: bytes) -> None:
     with open(path, "xb") as file:
         file.write(data)
+
+
+# -- scratch repositories --------------------------------------------------------------------------
+
+_WHO: Final = b"hq <hq@localhost> 0 +0000"
+BELOW: Final = "hq-below"
+"""The tag of the commit that an edit begins at."""
+
+
+class Layer(NamedTuple):
+    """A commit of a scratch repository: files by path, ``None`` for removed ones."""
+
+    message: str
+    files: Mapping[str, File | None]
+
+
+def make_repository(folder: str, layers: Iterable[Layer]) -> None:
+    """A new repository in ``folder`` with a commit for each layer, checked out, its tip tagged.
+
+    Names, dates and so the commits are the same everywhere. Raises ``InfrastructureError``.
+    """
+    os.makedirs(folder, exist_ok=True)
+    git = Git(folder, scratch=True)
+    git.run("init", "-q", "-b", "series", ".")
+    git.run("config", "core.autocrlf", "false")
+    git.run("config", "core.fileMode", "true")
+    with open(os.path.join(folder, ".git", "info", "exclude"), "w", encoding="utf-8") as file:
+        file.write("*.rej\n*.orig\n__pycache__/\n")
+    with open(os.path.join(folder, ".git", "info", "attributes"), "w", encoding="utf-8") as file:
+        file.write("* -text\n" + _ATTRIBUTES)
+    git.run("-c", "core.compression=1", "fast-import", "--quiet", data=_stream(layers))
+    git.run("reset", "-q", "--hard", "series")
+    git.run("tag", BELOW)
+
+
+def _stream(layers: Iterable[Layer]) -> bytes:
+    """The layers as git-fast-import(1) reads them."""
+    out: list[bytes] = []
+    for layer in layers:
+        message = layer.message.encode()
+        out.append(b"commit refs/heads/series\ncommitter " + _WHO + b"\n")
+        out.append(b"data %d\n%s\n" % (len(message), message))
+        for path, file in sorted(layer.files.items()):
+            name = _quoted(path)
+            if file is None:
+                out.append(b"D " + name + b"\n")
+                continue
+            mode = {"x": b"100755", "l": b"120000"}.get(file.kind, b"100644")
+            out.append(b"M %s inline %s\ndata %d\n" % (mode, name, len(file.data)))
+            out += [file.data, b"\n"]
+    return b"".join(out)
+
+
+def _quoted(path: str) -> bytes:
+    raw = path.encode("utf-8", "surrogateescape")
+    escaped = raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + escaped + b'"'
+
+
+def changed_files(folder: str) -> dict[str, File | None]:
+    """What differs in a work tree from where its edit began, committed or not.
+
+    Files that git ignores there do not count. Raises ``InfrastructureError``, ``BuildError``.
+    """
+    git = Git(folder, scratch=True)
+    named = git.run("diff", "--name-only", "-z", "--no-renames", BELOW, "--")
+    fresh = git.run("ls-files", "--others", "--exclude-standard", "-z")
+    paths = sorted({os.fsdecode(raw) for raw in (named + fresh).split(b"\0") if raw})
+    return {path: _read(os.path.join(folder, path)) for path in paths}
+
+
+def _read(path: str) -> File | None:
+    try:
+        if os.path.islink(path):
+            return File("l", os.fsencode(os.readlink(path)))
+        if not os.path.isfile(path):
+            return None
+        with open(path, "rb") as file:
+            return File("x" if os.fstat(file.fileno()).st_mode & 0o100 else "f", file.read())
+    except OSError as error:
+        raise InfrastructureError(
+            f"cannot read a file: {error.strerror}", where=Location(path)
+        ) from None
+
+
+def apply_what_fits(folder: str, patch: bytes) -> bool:
+    """Applies a patch to a work tree; what does not fit is left in ``.rej`` files beside it."""
+    code, _ = Git(folder, scratch=True).call(
+        "apply", "--reject", "--whitespace=nowarn", "-", data=patch
+    )
+    return code == 0

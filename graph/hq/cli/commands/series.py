@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hq.app import series
 from hq.cli.main import Invocation, project_root
+from hq.cli.options import add_pin, add_store, session
 
 if TYPE_CHECKING:
     from hq.app.ledger import LedgerEntry
@@ -30,6 +31,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     table = _action(actions, "table", "list the patches with what their headers say")
     _named(table, required=False)
     table.set_defaults(run=_table)
+    _editing(actions)
+
+
+def _editing(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    edit = _action(actions, "edit", "lay a patch out as a git work tree")
+    new = _action(actions, "new", "lay out a work tree for a new patch")
+    for parser in (edit, new):
+        parser.add_argument("name", metavar="NAME", help="the patch")
+        parser.add_argument(
+            "--into", default="", metavar="DIR", help="where (default: .hq/edit/NAME)"
+        )
+        add_pin(parser)
+        add_store(parser)
+    new.add_argument(
+        "--after", default="", metavar="PATCH", help="its place (default: the end of the series)"
+    )
+    edit.set_defaults(run=_edit)
+    new.set_defaults(run=_new)
+    refresh = _action(actions, "refresh", "make a patch again from its work tree")
+    refresh.add_argument("name", metavar="NAME", help="the patch")
+    refresh.add_argument(
+        "--from", dest="from_", default="", metavar="DIR", help="the work tree, when elsewhere"
+    )
+    refresh.add_argument(
+        "--later", action="store_true", help="make the patches above it again where they merge"
+    )
+    add_store(refresh)
+    refresh.set_defaults(run=_refresh)
 
 
 def _action(
@@ -133,3 +162,34 @@ def _ledger() -> tuple[LedgerEntry, ...]:
 
     files = ProjectFolder(project_root())
     return read_ledger(files, read_project(files))
+
+
+def _edit(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.series_edit import edit, edit_text
+
+    with session(parsed, invocation) as opened:
+        done = edit(opened, parsed.name, parsed.pin, _absolute(parsed.into))
+    invocation.console.print(edit_text(done))
+    return 0
+
+
+def _new(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.series_edit import edit_text, new
+
+    with session(parsed, invocation) as opened:
+        done = new(opened, parsed.name, parsed.pin, _absolute(parsed.into), parsed.after)
+    invocation.console.print(edit_text(done))
+    return 0
+
+
+def _refresh(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.series_edit import refresh, refresh_text
+
+    with session(parsed, invocation) as opened:
+        done = refresh(opened, parsed.name, _absolute(parsed.from_), later=parsed.later)
+    invocation.console.print(refresh_text(done))
+    return 0 if done.is_clean else 1
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path) if path else ""
