@@ -298,6 +298,7 @@ FactKind = Literal[
     "function-returns",
     "name-in-function",
     "call-in-function",
+    "name-absent",
 ]
 
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "pin": Command("pin", "build, and write down what that gave"),
     "diff": Command("diff", "compare two builds by node, by file and by line"),
     "pair": Command("pair", "say whether two builds differ by the pin alone"),
+    "red": Command("red", "build the red controls: each must fail its check for its reason"),
     "blame": Command("blame", "say where each line of a file of the built tree comes from"),
     "provenance": Command("provenance", "print an image's provenance statement"),
     "load": Command("load", "load an image into a Docker engine"),

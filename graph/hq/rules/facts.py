@@ -23,6 +23,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "function-returns": ("function", "value"),
     "name-in-function": ("function", "value"),
     "call-in-function": ("function", "call"),
+    "name-absent": ("value",),
 }
 """The keys that each kind of check needs; ``equals``, ``at_least`` and ``forbid`` are optional."""
 
@@ -192,6 +193,17 @@ def _name_in_function(params: Params, module: ast.Module) -> str | None:
     return f"{wanted} occurs {count} times in {_text(params, 'function')}"
 
 
+def _name_absent(params: Params, module: ast.Module) -> str | None:
+    """No name, attribute, argument or string is ``value``: it is not read with a default either."""
+    wanted = _text(params, "value")
+    lines = [
+        getattr(node, "lineno", 0)
+        for node in ast.walk(module)
+        if wanted in (getattr(node, field, None) for field in ("id", "attr", "arg", "value"))
+    ]
+    return f"{wanted} occurs in line {min(lines)}" if lines else None
+
+
 def _matches(call: ast.Call, pattern: str) -> bool:
     if pattern.startswith("."):
         return isinstance(call.func, ast.Attribute) and call.func.attr == pattern[1:]
@@ -224,4 +236,5 @@ _CHECKS: Final[Mapping[str, Callable[[Params, ast.Module], str | None]]] = {
     "function-returns": _function_returns,
     "name-in-function": _name_in_function,
     "call-in-function": _call_in_function,
+    "name-absent": _name_absent,
 }

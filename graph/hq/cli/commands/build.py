@@ -40,6 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="WHICH",
         help="also build a control: merge-base, a pin, a git revision, or none",
     )
+    parser.add_argument(
+        "--red", action="store_true", help="then run the red controls; fail unless each is red"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no table and no progress")
     parser.set_defaults(run=run)
 
@@ -55,7 +58,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     request.quiet = parsed.quiet
     request.jobs = parsed.jobs
     request.images = "".join(f",{name}" for name in parsed.image)
-    extras = Extras(parsed.wheel, parsed.locked, parsed.check, parsed.control)
+    extras = Extras(parsed.wheel, parsed.locked, parsed.check, parsed.control, parsed.red)
     return run_request(request, invocation, extras)
 
 
@@ -66,6 +69,7 @@ class Extras(NamedTuple):
     locked: bool = False
     check: bool = False
     control: str = ""
+    red: bool = False
 
 
 PLAIN: Final = Extras()
@@ -99,6 +103,8 @@ def run_request(request: noop.Request, invocation: Invocation, extras: Extras = 
             observer.close()
         if extras.check:
             _check(session, report, console)
+        if extras.red:
+            _red(session, report, console)
         if extras.control or report.control is not None:
             _with_control(session, request, extras, report, invocation)
             return 0
@@ -148,6 +154,18 @@ def _check(session: Session, report: BuildReport, console: Console) -> None:
     if findings:
         raise refusal(findings)
     console.note(f"built {len(report.outcomes)} nodes once more: each gave the same result")
+
+
+def _red(session: Session, report: BuildReport, console: Console) -> None:
+    from hq.app.red import refusal, run
+    from hq.execute.speculate import Quiet
+
+    _, outcomes = run(session, report.pin, (), Quiet())
+    error = refusal(outcomes)
+    if error is not None:
+        raise error
+    count = sum(outcome.state == "red" for outcome in outcomes)
+    console.note(f"red controls: {count}, each red for its reason")
 
 
 def _json(document: object) -> str:
