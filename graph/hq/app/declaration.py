@@ -250,6 +250,29 @@ class PythonTable(Table):
     headers: ImagePath = "/usr/local/include/python"
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return text
+
+
+class CheckTable(Table):
+    """``[[check]]`` of an image: a command that ``hq verify`` runs in it.
+
+    ``output``: what its output must match somewhere; ``{pin}`` stands for the pin. ``timeout``: in
+    seconds.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=80)]
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    env: Env = {}
+    expect: Literal["pass", "fail"] = "pass"
+    output: Annotated[str, AfterValidator(_pattern)] | None = None
+    timeout: Annotated[int, Field(ge=1, le=3600)] = 600
+
+
 class ImageFile(Table):
     """``images/<name>.toml``."""
 
@@ -265,6 +288,7 @@ class ImageFile(Table):
     platform: PlatformTable = PlatformTable()
     config: ConfigTable = ConfigTable()
     annotations: dict[str, str] = {}
+    check: tuple[CheckTable, ...] = ()
 
     @model_validator(mode="after")
     def _dependencies_need_python(self) -> ImageFile:

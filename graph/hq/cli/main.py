@@ -45,6 +45,7 @@ COMMANDS = {
     "pair": Command("pair", "say whether two builds differ by the pin alone"),
     "red": Command("red", "build the red controls: each must fail its check for its reason"),
     "blame": Command("blame", "say where each line of a file of the built tree comes from"),
+    "verify": Command("verify", "check an image, by looking and by running it"),
     "provenance": Command("provenance", "print an image's provenance statement"),
     "load": Command("load", "load an image into a Docker engine"),
     "push": Command("push", "push an image to a registry"),

@@ -24,6 +24,7 @@ from hq.store.actions import parse_result
 from hq.store.disk import DiskStore, hash_file
 from hq.store.faults import disk_fault
 from hq.store.files import TMP, read_file, sweep
+from hq.store.rootfs import drop_rootfs
 
 
 class Collected(NamedTuple):
@@ -70,7 +71,9 @@ def collect(
     try:
         with store.alone():
             sweep(f"{store.root}/{TMP}")
-            return _collect(store, set(roots), max_size, set(keep))
+            unpacked = drop_rootfs(store.root)
+            found = _collect(store, set(roots), max_size, set(keep))
+            return found._replace(freed=found.freed + unpacked)
     except OSError as error:
         raise disk_fault(error, "collect the store", store.root) from error
 

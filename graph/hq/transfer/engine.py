@@ -23,9 +23,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
-from hq.model.digest import BlobRef, DiffId
+from hq.model.digest import BlobRef, DiffId, Digest
 from hq.model.errors import BuildError, HqError, InfrastructureError, Location, UsageError
 from hq.model.ports import BlobMissing, RandomAccess
+from hq.model.ran import Ran
 from hq.oci.remote import ImageManifest, read_diff_ids, read_document
 from hq.oci.tar import END, entry, padding
 from hq.transfer.push import BlobSource
@@ -104,6 +105,28 @@ def _read(source: BlobSource, manifest: BlobRef, tags: tuple[str, ...]) -> _Imag
     if len(diff_ids) != len(document.layers):
         raise BuildError(f"{len(document.layers)} layers, and {len(diff_ids)} DiffIDs")
     return _Image(document, diff_ids, config, tags)
+
+
+class Containers:
+    """Runs commands in new containers of one image that the engine has."""
+
+    def __init__(self, engine: str, environment: Mapping[str, str], image_id: Digest) -> None:
+        self._engine = engine
+        self._environment = environment
+        self._image_id = image_id
+
+    def why_not(self) -> str:
+        """Why there can be none, or empty."""
+        try:
+            with _Engine(self._engine, self._environment) as client:
+                return client.lacks(self._image_id)
+        except HqError as error:
+            return error.message
+
+    def run(self, command: Sequence[str], env: Mapping[str, str], timeout: float) -> Ran:
+        """Runs ``command`` without network, on a read-only tree. Raises ``HqError``."""
+        with _Engine(self._engine, self._environment) as client:
+            return client.run(self._image_id, command, env, timeout)
 
 
 class _Missing(Exception):
@@ -210,6 +233,46 @@ class _Engine:
         except (docker.errors.DockerException, OSError) as error:
             raise self._failed(error) from error
         return found
+
+    def lacks(self, image_id: str) -> str:
+        """Why no container of the image can be made, or empty. Raises ``HqError``."""
+        if self._inspect(image_id) is None:
+            return f"{self.name} does not have the image; run hq load first"
+        return ""
+
+    def run(
+        self, image_id: str, command: Sequence[str], env: Mapping[str, str], timeout: float
+    ) -> Ran:
+        """Runs a command in a new container that has no network. Raises ``HqError``."""
+        import docker
+        import requests
+
+        host = self._api.create_host_config(
+            network_mode="none",
+            read_only=True,
+            tmpfs={"/tmp": ""},  # noqa: S108 - in the container
+            cap_drop=["ALL"],
+        )
+        container: Any = None
+        try:
+            container = self._api.create_container(
+                image_id,
+                command=list(command[1:]),
+                entrypoint=[command[0]],
+                environment=dict(env),
+                host_config=host,
+            )
+            self._api.start(container)
+            code = int(self._api.wait(container, timeout=timeout)["StatusCode"])
+            output = self._api.logs(container, tail=10_000).decode("utf-8", "replace")
+        except requests.exceptions.ConnectionError:  # how the SDK says that the time is up
+            return Ran(-1, "")
+        except (docker.errors.DockerException, OSError) as error:
+            raise self._failed(error) from error
+        finally:
+            if container is not None:
+                self._api.remove_container(container, force=True)
+        return Ran(code, output)
 
     def _tag(self, image: _Image) -> None:
         import docker
