@@ -109,12 +109,12 @@ def test_08_a_knobs_default(built: SampleProject) -> None:
     assert identity(again) != identity(built.first)
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["build.toml", "patches/knobs.toml", "over/overlay.toml", "images/demo.toml", "patches/series"],
-)
-def test_09_comments_are_nothing(built: SampleProject, path: str) -> None:
-    built.write(path, f"# a remark\n{built.read(path)}")
+def test_09_comments_are_nothing(built: SampleProject) -> None:
+    for path in (
+        *("build.toml", "patches/knobs.toml", "over/overlay.toml", "images/demo.toml"),
+        *("patches/series", "over/patches/series", "lockfiles/1.0.toml"),
+    ):
+        built.write(path, f"# a remark\n{built.read(path)}")
     again = built.build()
     assert again["built"] == []
     assert identity(again) == identity(built.first)
@@ -214,7 +214,7 @@ def whole(built: SampleProject) -> None:
         assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name
 
 
-@pytest.mark.parametrize("position", range(6))
+@pytest.mark.parametrize("position", [0, 5])
 def test_19_an_output_that_was_removed_is_back(built: SampleProject, position: int) -> None:
     blobs(built)[position].unlink()
     again = built.build()
@@ -242,7 +242,7 @@ def test_21_the_whole_of_dist(built: SampleProject) -> None:
     whole(built)
 
 
-@pytest.mark.parametrize("layer", ["wheel", "series", "envs", "over"])
+@pytest.mark.parametrize("layer", ["wheel", "over"])
 def test_22_a_blob_that_the_store_lost_is_made_again(built: SampleProject, layer: str) -> None:
     record = json.loads((built.root / "dist/demo-1.0.records.json").read_text())
     digest = record[f"layer:{layer}"]["result"]["blobs"]["blob"][0].removeprefix("sha256:")

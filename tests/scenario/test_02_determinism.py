@@ -87,7 +87,7 @@ def test_01_another_folder(plain: Mapping[str, bytes], tmp_path: Path, folder: b
         assert project.run(command).returncode == 0
 
 
-@pytest.mark.parametrize("umask", ["000", "077", "027"])
+@pytest.mark.parametrize("umask", ["000", "077"])
 def test_02_umask(plain: Mapping[str, bytes], project: SampleProject, umask: str) -> None:
     project.build(prefix=("sh", "-c", f'umask {umask} && exec "$@"', "sh"))
     same(project, plain)
@@ -96,17 +96,11 @@ def test_02_umask(plain: Mapping[str, bytes], project: SampleProject, umask: str
 @pytest.mark.parametrize(
     "variables",
     [
-        {"TZ": "Pacific/Kiritimati"},
-        {"LC_ALL": "C"},
-        {"LC_ALL": "C.UTF-8", "LANG": "de_DE"},
-        {"LC_ALL": "tr_TR.UTF-8"},
-        {"PYTHONHASHSEED": "0"},
-        {"PYTHONHASHSEED": "1"},
-        {"PYTHONHASHSEED": "random", "PYTHONUTF8": "0", "LC_ALL": "POSIX"},
-        {"PYTHONOPTIMIZE": "2"},
-        {"HOME": "/nowhere", "USER": "somebody", "LOGNAME": "somebody", "HOSTNAME": "elsewhere"},
-        {"COLUMNS": "20", "TERM": "dumb", "NO_COLOR": "1"},
-        {"GITHUB_ACTIONS": "true", "CI": "true"},
+        {"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONHASHSEED": "0"},
+        {"LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "1"},
+        {"LC_ALL": "C.UTF-8", "LANG": "de_DE", "PYTHONOPTIMIZE": "2", "CI": "true"},
+        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONHASHSEED": "random", "COLUMNS": "20"},
+        {"HOME": "/nowhere", "USER": "somebody", "HOSTNAME": "elsewhere", "TERM": "dumb"},
     ],
     ids=lambda variables: ",".join(f"{name}={value}" for name, value in variables.items()),
 )
@@ -117,13 +111,13 @@ def test_03_environment(
     same(project, plain)
 
 
-@pytest.mark.parametrize("jobs", ["-j1", "-j2", "-j8"])
+@pytest.mark.parametrize("jobs", ["-j1", "-j8"])
 def test_04_jobs(plain: Mapping[str, bytes], project: SampleProject, jobs: str) -> None:
     project.build(jobs)
     same(project, plain)
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", range(2))
 def test_05_order_of_directories(
     plain: Mapping[str, bytes], project: SampleProject, tmp_path: Path, attempt: int
 ) -> None:
