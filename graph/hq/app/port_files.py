@@ -6,11 +6,14 @@ pin keeps its keys and its images. TOML files are edited in place; comments and 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hq.app.config import Files, Project
+from hq.app.config import Files, Project, read_project
+from hq.app.folder import ProjectFolder
+from hq.app.port_state import write_file
 from hq.model.errors import Location, UsageError
 from hq.model.project import LockedWheel, PinSpec, SeriesItem
 
@@ -235,3 +238,31 @@ def with_pin(text: str, carried: Sequence[str], old: str, new: str) -> str:
         if entry.get("name") in carried and pins is not None and old in pins and new not in pins:
             pins.insert(0, new)
     return tomlkit.dumps(document)
+
+
+def bump(root: str, pin: str, new: str) -> tuple[list[str], list[Mention]]:
+    """Replaces a pin (the default one if empty) in the files that ``[port] mentions`` names.
+
+    Returns the files that changed, and the lines that still look like the old pin. Raises
+    ``UsageError``.
+    """
+    files = ProjectFolder(root)
+    project = read_project(files)
+    old = pin or project.default_pin
+    texts: dict[str, bytes] = {}
+    for path in project.declared.port.mentions:
+        try:
+            texts[path] = files.read(path)
+        except FileNotFoundError:
+            at = project.document.locator()("port", "mentions")
+            raise UsageError(f"port.mentions: there is no file {path}", where=at) from None
+    changed: list[str] = []
+    left: list[Mention] = []
+    for path, data in texts.items():
+        text = _pin(old).sub(new, data.decode("utf-8", "surrogateescape"))
+        left += leftovers(path, text, old)
+        made = text.encode("utf-8", "surrogateescape")
+        if made != data:
+            write_file(os.path.join(root, path), made)
+            changed.append(path)
+    return changed, left

@@ -80,8 +80,13 @@ def rebase(
     pin: str = "",
     goal: Goal = NOWHERE,
     branch: str = "",
+    commit: str = "",
 ) -> Result:
-    """Starts a rebase, or goes on with one. Raises ``HqError``; the state stays as it was then."""
+    """Starts a rebase, or goes on with one.
+
+    ``commit`` goes into the header of the patch that is resolved. Raises ``HqError``; the state
+    stays as it was then.
+    """
     state = State(session.settings.root)
     if command == "start":
         _refuse_second(state)
@@ -105,7 +110,7 @@ def rebase(
                 hint="undo the changes, or begin anew after hq port rebase --abort",
             )
         run = _Run(session, project, spec, steps, trees.of_pin(spec.pin), opened, state)
-        return run.go(command)
+        return run.go(command, commit)
 
 
 def abort(root: str) -> None:
@@ -188,10 +193,10 @@ class _Run:
         self._old = View(old_tree)
         self._new = View(opened.tree)
         self._today = dt.date.today().isoformat()
-        self._tried: dict[int, Tried] = {}
+        self._commit = ""
         self._rebase = Rebase(old_tree, opened.tree, self._merge)
 
-    def go(self, command: Command) -> Result:
+    def go(self, command: Command, commit: str = "") -> Result:
         stopped = self._state.stopped
         self._state.stopped = None
         for number, step in enumerate(self._steps):
@@ -199,7 +204,9 @@ class _Run:
                 self._copy(step)
                 continue
             if stopped is not None and number == stopped.step and number not in self._state.rows:
+                self._commit = commit
                 self._answer(number, step, stopped, command)
+                self._commit = ""
             waiting = self._patch(number, step)
             if waiting is not None:
                 return waiting
@@ -218,7 +225,6 @@ class _Run:
 
     def _patch(self, number: int, step: PatchStep) -> Waiting | None:
         tried = self._try(step)
-        self._tried[number] = tried
         waiting = None
         if number in self._state.rows:
             self._again(number, step)
@@ -314,7 +320,7 @@ class _Run:
         before = {path: self._new.read(path) for path in wanted}
         diff = diff_files(before, wanted)
         old, new = self._spec.pin, self._opened.tree.version
-        data = regenerated(tried.patch, diff, old, new, self._today)
+        data = regenerated(tried.patch, diff, old, new, self._today, self._commit)
         again = self._apply(data, tried.step, 1, False)
         error = failure(again, tried.step.file)
         if error is not None:

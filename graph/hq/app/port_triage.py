@@ -11,13 +11,14 @@ from hq.app.port_trees import Trees
 from hq.app.session import Session
 from hq.model.action import Json
 from hq.model.project import PinSpec
+from hq.port.commits import Touched, named, touched
 from hq.port.program import Parsed
-from hq.port.replay import Step, replay
+from hq.port.replay import replay
 from hq.port.report import document, text
 from hq.port.retire import Proposal, proposals
 from hq.port.review import Finding, Knobs, Side, review, side
-from hq.port.tree import Tree
 from hq.port.triage import LARGE_OFFSET, Triage, triage
+from hq.transfer.git_worktree import UpstreamClone
 
 
 class Report(NamedTuple):
@@ -26,6 +27,7 @@ class Report(NamedTuple):
     triage: Triage
     findings: tuple[Finding, ...]
     carried: tuple[Proposal, ...] = ()
+    commits: tuple[Touched, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -35,20 +37,26 @@ class Report(NamedTuple):
 
     def as_text(self, *, markdown: bool = False) -> str:
         """For people."""
-        return text(self.triage, self.findings, self.carried, markdown=markdown)
+        return text(self.triage, self.findings, self.carried, self.commits, markdown=markdown)
 
     def as_json(self) -> dict[str, Json]:
         """The ``hq.triage/1`` document."""
-        return document(self.triage, self.findings, self.carried)
+        return document(self.triage, self.findings, self.carried, self.commits)
 
 
 def run_triage(
-    session: Session, pin: str, goal: Goal, *, large: int = LARGE_OFFSET, reviewed: bool = True
+    session: Session,
+    pin: str,
+    goal: Goal,
+    *,
+    large: int = LARGE_OFFSET,
+    reviewed: bool = True,
+    upstream: str = "",
 ) -> Report:
     """Tries the series of ``pin`` (the default one if empty) on another release.
 
     ``large``: lines from which on an offset is doubtful. Without ``reviewed`` only the placing is
-    done. Raises ``HqError``.
+    done. ``upstream``: the folder of a clone, asked for commits. Raises ``HqError``.
     """
     spec = session.spec(pin)
     project = read_project(ProjectFolder(session.settings.root))
@@ -56,19 +64,16 @@ def run_triage(
     with Trees(session) as trees:
         old = trees.of_pin(spec.pin)
         new = open_goal(session, trees, project, spec, goal).tree
-        return report_on(old, new, steps, spec, large=large, reviewed=reviewed)
-
-
-def report_on(
-    old: Tree, new: Tree, steps: list[Step], spec: PinSpec, *, large: int, reviewed: bool
-) -> Report:
-    """The lists and the findings for ``steps`` between two releases."""
-    parsed: Parsed = {}
-    after = side(replay(new, steps), parsed)
-    found = triage(old, new, steps, after.whole, large, after.replay)
-    before = side(replay(old, steps), parsed)
-    carried = proposals(before.replay, after.replay)
-    return Report(found, _reviewed(before, after, spec) if reviewed else (), carried)
+        history = UpstreamClone(upstream, old.version, new.version) if upstream else None
+        parsed: Parsed = {}
+        before = side(replay(old, steps), parsed)
+        after = side(replay(new, steps), parsed)
+        found = triage(old, new, steps, after.whole, large, after.replay)
+        findings = _reviewed(before, after, spec) if reviewed else ()
+        if history is None:
+            return Report(found, findings, proposals(before.replay, after.replay))
+        carried = proposals(before.replay, after.replay, named(after.replay, history.between()))
+        return Report(found, findings, carried, tuple(touched(old, new, after.replay, history)))
 
 
 def _reviewed(before: Side, after: Side, spec: PinSpec) -> tuple[Finding, ...]:

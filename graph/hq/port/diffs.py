@@ -14,10 +14,17 @@ from hq.patchwork.patch import Patch
 _SAYS_MORE = (b"new mode", b"old mode", b"rename ", b"copy ", b"new file mode 100755")
 
 
-def regenerated(patch: Patch, diff: bytes, old: str, new: str, date: str = "") -> bytes:
-    """The patch with ``diff`` (git's) for its body, cut against release ``new`` (if any)."""
+def regenerated(
+    patch: Patch, diff: bytes, old: str, new: str, date: str = "", commit: str = ""
+) -> bytes:
+    """The patch with ``diff`` (git's) for its body, cut against release ``new`` (if any).
+
+    ``commit``: upstream's commit that made it necessary, for a field of its own.
+    """
     git_style = any(section.git is not None for section in patch.sections)
     preamble = renewed_header(patch.preamble, old, new, date)
+    if commit:
+        preamble = with_commit(preamble, commit)
     order = [
         side.names[0] for s in patch.sections for side in (s.new or s.old,) if side and side.names
     ]
@@ -84,6 +91,15 @@ def renewed_header(preamble: bytes, old: str, new: str, date: str = "") -> bytes
     if date:
         text = re.sub(rb"(?mi)^(Last-Update:[ \t]*)\S.*$", rb"\g<1>" + date.encode(), text)
     return text
+
+
+def with_commit(preamble: bytes, commit: str) -> bytes:
+    """The header with upstream's commit below ``Cut-Against``, in place of one from before."""
+    line = b"X-Upstream-Commit: " + " ".join(commit.split()).encode() + b"\n"
+    text = re.sub(rb"(?mi)^X-Upstream-Commit:.*\n", b"", preamble)
+    found = re.search(rb"(?mi)^Cut-Against:.*\n", text)
+    at = found.end() if found else 0
+    return text[:at] + line + text[at:]
 
 
 def _version(version: str) -> bytes:

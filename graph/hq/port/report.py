@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hq.model.action import Json
+from hq.port.commits import Touched
 from hq.port.corpus import Place
 from hq.port.retire import Proposal
 from hq.port.review import Finding
@@ -16,6 +17,7 @@ _TITLES = {
     "doubtful": "Doubtful: fuzz, twins, far away, there already",
     "moved": "Clean, and the ground moved",
     "findings": "Clean, and no longer means what it did",
+    "commits": "Upstream's commits",
     "carried": "Upstream may carry it (hq port retire NAME --because …)",
 }
 
@@ -39,7 +41,10 @@ def counts(found: Triage, findings: Sequence[Finding] = ()) -> dict[str, Json]:
 
 
 def document(
-    found: Triage, findings: Sequence[Finding] = (), carried: Sequence[Proposal] = ()
+    found: Triage,
+    findings: Sequence[Finding] = (),
+    carried: Sequence[Proposal] = (),
+    commits: Sequence[Touched] = (),
 ) -> dict[str, Json]:
     """The ``hq.triage/1`` document."""
     return {
@@ -57,6 +62,7 @@ def document(
         "taken": list(found.taken),
         "findings": [finding_document(finding) for finding in findings],
         "carried": [_proposal(one) for one in carried],
+        "commits": [_touched(one) for one in commits],
     }
 
 
@@ -145,6 +151,18 @@ def _proposal(one: Proposal) -> dict[str, Json]:
     }
 
 
+def _touched(one: Touched) -> dict[str, Json]:
+    return {
+        "patch": one.patch,
+        "path": one.path,
+        "commits": [
+            {"commit": commit.id, "subject": commit.subject, "hunks": list(hunks)}
+            for commit, hunks in one.commits
+        ],
+        "lost": [{"commit": commit.id, "subject": commit.subject} for commit in one.lost],
+    }
+
+
 # -- text ------------------------------------------------------------------------------------------
 
 
@@ -152,6 +170,7 @@ def text(
     found: Triage,
     findings: Sequence[Finding] = (),
     carried: Sequence[Proposal] = (),
+    commits: Sequence[Touched] = (),
     *,
     markdown: bool = False,
 ) -> str:
@@ -163,6 +182,7 @@ def text(
         ("moved", [line for row in found.moved for line in _ground_lines(row)]),
         ("findings", [line for one in findings for line in finding_lines(one)]),
         ("carried", [line for one in carried for line in _proposal_lines(one)]),
+        ("commits", [line for one in commits for line in _touched_lines(one)]),
     ]
     for name, body in sections:
         if not body:
@@ -255,3 +275,12 @@ def _proposal_lines(one: Proposal) -> Iterator[str]:
         yield f"  hunk {hunk.n}: its result stands at {hunk.path}:{hunk.line}{within}"
     for commit in one.commits:
         yield f"  {commit.named} is {commit.commit[:12]}: {commit.subject}"
+
+
+def _touched_lines(one: Touched) -> Iterator[str]:
+    yield f"{one.patch}: {one.path}"
+    for commit, hunks in one.commits:
+        word = "hunk" if len(hunks) == 1 else "hunks"
+        yield f"  {commit.id[:12]} {commit.subject} ({word} {', '.join(map(str, hunks))})"
+    for commit in one.lost:
+        yield f"  {commit.id[:12]} {commit.subject} (only on the old release)"

@@ -322,3 +322,57 @@ def apply_what_fits(folder: str, patch: bytes) -> bool:
         "apply", "--reject", "--whitespace=nowarn", "-", data=patch
     )
     return code == 0
+
+
+# -- a clone of upstream ---------------------------------------------------------------------------
+
+
+class LogEntry(NamedTuple):
+    """A commit as ``git log`` lists it."""
+
+    id: str
+    subject: str
+
+
+class UpstreamClone:
+    """The history between two releases in a clone of upstream, found by their tags."""
+
+    def __init__(self, folder: str, old: str, new: str) -> None:
+        """Raises ``UsageError`` when the folder is no repository or a release has no tag."""
+        self._git = Git(folder)
+        if self._git.prefix() is None:
+            raise UsageError(
+                "there is no git repository",
+                where=Location(folder),
+                hint="give a clone of upstream",
+            )
+        self._old, self._new = self._tag(old), self._tag(new)
+
+    def _tag(self, version: str) -> str:
+        for name in (f"refs/tags/v{version}", f"refs/tags/{version}"):
+            code, out = self._git.call("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+            if not code:
+                return out.decode().strip()
+        raise UsageError(
+            f"the clone has no tag v{version}",
+            where=Location(self._git.folder),
+            hint="fetch upstream's tags: git fetch --tags",
+        )
+
+    def touching(self, path: str, first: int, last: int) -> list[LogEntry]:
+        """Commits of the new release that touched these lines of a file."""
+        return self._log(f"-L{first},{last}:{path}", "-s", f"{self._old}..{self._new}")
+
+    def lost(self, path: str) -> list[LogEntry]:
+        """Commits to a file that the old release has and the new one has not."""
+        return self._log("--cherry-pick", "--left-only", f"{self._old}...{self._new}", "--", path)
+
+    def between(self) -> list[LogEntry]:
+        """Every commit that the new release has and the old one has not."""
+        return self._log(f"{self._old}..{self._new}")
+
+    def _log(self, *arguments: str) -> list[LogEntry]:
+        # git exits with 128 for lines that the file has not: there is nothing to tell then.
+        code, out = self._git.call("log", "--no-color", "--format=%H%x1f%s", *arguments)
+        rows = out.decode("utf-8", "replace").split("\n") if not code else []
+        return [LogEntry(*row.split("\x1f", 1)) for row in rows if "\x1f" in row]

@@ -23,12 +23,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     triage.add_argument(
         "--no-review", action="store_true", help="leave out the review of what applies cleanly"
     )
+    triage.add_argument(
+        "--upstream", default="", metavar="CLONE", help="a clone of upstream, asked for commits"
+    )
     triage.set_defaults(run=_triage)
     rebase = _action(actions, "rebase", "make the series again for another release, on a branch")
     _goal(rebase)
     rebase.add_argument(
         "--branch", default="", metavar="NAME", help="the branch to make (default: port/V)"
     )
+    rebase.add_argument(
+        "--commit", default="", metavar="TEXT",
+        help="with --continue: upstream's commit that made it necessary, for the header",
+    )  # fmt: skip
     step = rebase.add_mutually_exclusive_group()
     step.add_argument(
         "--continue", dest="step", action="store_const", const="continue",
@@ -43,6 +50,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     rebase.add_argument("--json", action="store_true", help="print one JSON object")
     rebase.set_defaults(run=_rebase, step="start")
+    bump = _action(actions, "bump", "replace a pin where the files of [port] mention it")
+    add_pin(bump)
+    bump.add_argument("--to", required=True, metavar="V", help="the pin to name instead")
+    bump.set_defaults(run=_bump)
     retire = _action(actions, "retire", "take a patch out of a series and write down why")
     retire.add_argument("name", metavar="NAME", help="the patch")
     retire.add_argument("--because", required=True, metavar="TEXT", help="why it may go")
@@ -76,7 +87,12 @@ def _triage(parsed: argparse.Namespace, invocation: Invocation) -> int:
     goal = Goal(parsed.to, parsed.wheel, parsed.tree)
     with session(parsed, invocation) as opened:
         report = run_triage(
-            opened, parsed.pin, goal, large=parsed.large, reviewed=not parsed.no_review
+            opened,
+            parsed.pin,
+            goal,
+            large=parsed.large,
+            reviewed=not parsed.no_review,
+            upstream=absolute(parsed.upstream),
         )
     if parsed.json:
         invocation.console.print(json.dumps(report.as_json()))
@@ -96,7 +112,7 @@ def _rebase(parsed: argparse.Namespace, invocation: Invocation) -> int:
         return 0
     goal = Goal(parsed.to, absolute(parsed.wheel), absolute(parsed.tree))
     with session(parsed, invocation) as opened:
-        result = rebase(opened, parsed.step, parsed.pin, goal, parsed.branch)
+        result = rebase(opened, parsed.step, parsed.pin, goal, parsed.branch, parsed.commit)
     text = json.dumps(as_json(result)) if parsed.json else as_text(result)
     invocation.console.print(text)
     return 1 if isinstance(result, Waiting) else 0
@@ -107,6 +123,17 @@ def _retire(parsed: argparse.Namespace, invocation: Invocation) -> int:
 
     done = retire(project_root(), parsed.name, parsed.because, parsed.pin, parsed.part)
     invocation.console.print("\n".join(lines_of(done)))
+    return 0
+
+
+def _bump(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.port_files import bump
+
+    changed, left = bump(project_root(), parsed.pin, parsed.to)
+    for path in changed:
+        invocation.console.print(f"changed  {path}")
+    for one in left:
+        invocation.console.print(f"left     {one.path}:{one.line}: {one.text}")
     return 0
 
 
