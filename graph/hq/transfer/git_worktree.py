@@ -35,10 +35,14 @@ class Merged(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A commit to make: its message, and files by path (``None``: removed)."""
+    """A commit to make: its message, and files by path (``None``: removed).
+
+    ``kinds``: ``x`` or ``l`` for paths that are no plain files.
+    """
 
     message: str
     files: Mapping[str, bytes | None]
+    kinds: Mapping[str, str] = {}
 
 
 class Git:
@@ -121,8 +125,8 @@ class Git:
         code, _ = self.call("show-ref", "--verify", "--quiet", f"refs/heads/{name}")
         return code == 0
 
-    def commit_branch(self, name: str, commits: Sequence[Commit]) -> str:
-        """Makes a branch from HEAD with ``commits`` on top; returns its tip.
+    def commit_branch(self, name: str, commits: Sequence[Commit], base: str = "HEAD") -> str:
+        """Makes a branch from ``base`` with ``commits`` on top; returns its tip.
 
         Paths are from the folder. The branch appears at once, whole. Raises ``UsageError`` when the
         name is taken or HEAD has no commit, ``InfrastructureError``.
@@ -132,12 +136,7 @@ class Git:
                 f"there is a branch {name} already",
                 hint=f"give --branch another name, or delete it (git branch -D {name})",
             )
-        code, out = self.call("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        if code:
-            raise UsageError(
-                "the repository has no commit yet", hint="commit the project first, then try again"
-            )
-        tip = out.decode().strip()
+        tip = self.commit_id(base)
         with tempfile.TemporaryDirectory(prefix="hq-index-") as folder:
             index = {"GIT_INDEX_FILE": os.path.join(folder, "index")}
             self.run("read-tree", tip, environment=index)
@@ -145,6 +144,58 @@ class Git:
                 tip = self._commit(commit, tip, index)
         self.run("update-ref", f"refs/heads/{name}", tip, "")
         return tip
+
+    def commit_id(self, revision: str) -> str:
+        """The commit that a revision names. Raises ``UsageError``."""
+        if not revision.startswith("-"):
+            wanted = f"{revision}^{{commit}}"
+            code, out = self.call("rev-parse", "--verify", "--quiet", wanted)
+            if not code:
+                return out.decode().strip()
+        if revision == "HEAD":
+            raise UsageError(
+                "the repository has no commit yet",
+                where=Location(self.folder), hint="commit something first, then try again",
+            )  # fmt: skip
+        raise UsageError(f"there is no commit {revision!r}", where=Location(self.folder))
+
+    def file(self, commit: str, path: str) -> File | None:
+        """A file as a commit has it; a path from the top of the repository."""
+        out = self.run("ls-tree", "-z", "--full-tree", commit, "--", f":(literal){path}")
+        row = out.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+        if not row:
+            return None
+        mode, kind, blob = row.partition("\t")[0].split()
+        if kind != "blob":
+            return None
+        data = self.run("cat-file", "blob", blob)
+        return File({"100755": "x", "120000": "l"}.get(mode, "f"), data)
+
+    def changed_between(self, one: str, other: str) -> list[str]:
+        """The paths in which two commits differ, sorted."""
+        out = self.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", one, other)
+        return sorted(raw.decode("utf-8", "surrogateescape") for raw in out.split(b"\0") if raw)
+
+    def commits(self, first: str, last: str) -> list[str]:
+        """The commits after ``first`` up to ``last``, oldest first.
+
+        Raises ``UsageError`` when one of them is a merge.
+        """
+        span = f"{self.commit_id(first)}..{self.commit_id(last)}"
+        out = self.run("rev-list", "--reverse", "--topo-order", "--parents", span)
+        rows = [row.split() for row in out.decode().split("\n") if row]
+        merges = [row[0] for row in rows if len(row) > 2]
+        if merges:
+            raise UsageError(
+                f"the commit {merges[0][:12]} is a merge",
+                where=Location(self.folder),
+                hint="a series is made from a straight line of commits",
+            )
+        return [row[0] for row in rows]
+
+    def message(self, commit: str) -> str:
+        """A commit's message."""
+        return self.run("log", "-1", "--format=%B", commit).decode("utf-8", "replace").strip("\n")
 
     def _commit(self, commit: Commit, parent: str, index: Mapping[str, str]) -> str:
         prefix = self.prefix() or ""
@@ -154,7 +205,8 @@ class Git:
                 rows.append(f"0 {'0' * 40}\t{prefix}{path}\0".encode())
                 continue
             blob = self.run("hash-object", "-w", "--stdin", data=data).decode().strip()
-            rows.append(f"100644 {blob}\t{prefix}{path}\0".encode())
+            mode = {"x": "100755", "l": "120000"}.get(commit.kinds.get(path, "f"), "100644")
+            rows.append(f"{mode} {blob}\t{prefix}{path}\0".encode())
         # --index-info takes paths from the top of the repository, wherever it is run.
         self.run("update-index", "-z", "--index-info", data=b"".join(rows), environment=index)
         tree = self.run("write-tree", environment=index).decode().strip()

@@ -8,6 +8,7 @@ import os
 
 from hq.cli.main import Invocation, project_root
 from hq.cli.options import add_pin, add_store, session
+from hq.model.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +63,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_pin(retire)
     retire.set_defaults(run=_retire)
+    _forks(actions)
+
+
+def _forks(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    export = _action(actions, "export", "write the commits of a fork's branch as a series")
+    import_ = _action(actions, "import", "make a fork's branch from the series")
+    check = _action(actions, "check", "prove that the built tree and a fork's branch are the same")
+    for parser in (export, import_, check):
+        parser.add_argument("--fork", required=True, metavar="CLONE", help="a clone of the fork")
+        add_pin(parser)
+        add_store(parser)
+    export.add_argument(
+        "--range", required=True, metavar="A..B", help="the commits after A up to B"
+    )
+    export.add_argument("--into", required=True, metavar="DIR", help="a new folder")
+    import_.add_argument("--onto", default="", metavar="REV", help="default: the pin's tag")
+    import_.add_argument("--branch", required=True, metavar="NAME", help="the branch to make")
+    check.add_argument("--branch", required=True, metavar="REV", help="the branch to check")
+    check.add_argument("--base", default="", metavar="REV", help="default: the pin's tag")
+    export.set_defaults(run=_export)
+    import_.set_defaults(run=_import)
+    check.set_defaults(run=_check)
 
 
 def _action(
@@ -135,6 +158,37 @@ def _bump(parsed: argparse.Namespace, invocation: Invocation) -> int:
     for one in left:
         invocation.console.print(f"left     {one.path}:{one.line}: {one.text}")
     return 0
+
+
+def _export(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.port_fork import export, export_text
+
+    first, dots, last = parsed.range.partition("..")
+    if not (first and dots and last) or last.startswith("."):
+        raise UsageError(f"--range: expected A..B, found {parsed.range!r}")
+    with session(parsed, invocation) as opened:
+        done = export(opened, absolute(parsed.fork), first, last, absolute(parsed.into), parsed.pin)
+    invocation.console.print(export_text(done))
+    return 0
+
+
+def _import(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.port_fork import import_
+
+    with session(parsed, invocation) as opened:
+        onto = parsed.onto or f"v{opened.spec(parsed.pin).pin}"
+        tip = import_(opened, absolute(parsed.fork), onto, parsed.branch, parsed.pin)
+    invocation.console.print(f"branch {parsed.branch}, {tip[:12]}")
+    return 0
+
+
+def _check(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    from hq.app.port_fork import check, check_text
+
+    with session(parsed, invocation) as opened:
+        done = check(opened, absolute(parsed.fork), parsed.branch, parsed.base, parsed.pin)
+    invocation.console.print(check_text(done))
+    return 0 if done.first is None else 1
 
 
 def absolute(path: str) -> str:
