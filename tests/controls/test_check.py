@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -130,3 +132,70 @@ def test_a_failure_of_the_second_build_names_its_node(session: Session) -> None:
     with pytest.raises(BuildError) as caught:
         findings(session, Rules("audit", broken))
     assert caught.value.render() == "error: it does not work any more\n  node: audit"
+
+
+def test_the_second_build_differs_in_all_that_must_not_count() -> None:
+    from hq.app.recheck import environment
+
+    first = environment({"PYTHONHASHSEED": "1", "TZ": "UTC", "A": "b"})
+    assert (first["PYTHONHASHSEED"], first["TZ"], first["A"]) == ("2", "Pacific/Kiritimati", "b")
+    assert environment({})["PYTHONHASHSEED"] == "1"
+
+
+def customized(built: SampleProject, expression: str) -> subprocess.CompletedProcess[str]:
+    """Builds with a ``patch`` rule that puts ``expression`` into a file."""
+    folder = built.root.parent / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import hq.rules.table as table\n"
+        "from hq.model.tree import Entry, make_delta\n\n"
+        "real = table.RULES\n\n\n"
+        "def odd(context):\n"
+        "    made = real['patch'](context)\n"
+        "    if context.node != 'patch:second':\n"
+        "        return made\n"
+        f"    ref = context.store.put(('x\\n' + str({expression}) + '\\n').encode())\n"
+        "    return made._replace(\n"
+        "        delta=make_delta({'vllm/two.py': Entry('f', ref.digest, ref.size)})\n"
+        "    )\n\n\n"
+        "table.RULES = {**{kind: real[kind] for kind in real}, 'patch': odd}\n"
+    )
+    built.replace("patches/second.patch", "+line twenty", "+line TWENTY")
+    path = f"{folder}{os.pathsep}{built.environment()['PYTHONPATH']}"
+    return built.run("build", "--check", "-q", env={"PYTHONPATH": path, "PYTHONHASHSEED": "1"})
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "hash('a text') % 1000",
+        "__import__('time').timezone",
+        "oct(__import__('os').umask(0o22))",
+        "__import__('os').getcwd()",
+    ],
+)
+def test_what_depends_on_the_process_is_found(built: SampleProject, expression: str) -> None:
+    done = customized(built, expression)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "error: one node gave another result when built again\n  node: patch:second\n"
+        "  patch:second: vllm/two.py: line 2: "
+    )
+
+
+def test_a_rule_that_does_not_is_not(built: SampleProject) -> None:
+    done = customized(built, "'the same'")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_child_without_an_answer(built: SampleProject) -> None:
+    folder = built.root.parent / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import os, sys\nif os.environ.get('TZ') == 'Pacific/Kiritimati':\n"
+        "    print('no', file=sys.stderr)\n    os._exit(9)\n"
+    )
+    path = f"{folder}{os.pathsep}{built.environment()['PYTHONPATH']}"
+    done = built.run("build", "--check", "-q", env={"PYTHONPATH": path})
+    assert done.returncode == 3
+    assert done.stderr == "error: the second build ended without an answer\n  no\n"

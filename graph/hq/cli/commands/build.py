@@ -147,10 +147,10 @@ def _with_control(
 
 
 def _check(session: Session, report: BuildReport, console: Console) -> None:
-    from hq.app.check import check, refusal
-    from hq.execute.speculate import Quiet
+    from hq.app.check import refusal
+    from hq.app.recheck import check_elsewhere
 
-    findings = check(session, report.outcomes, Quiet())
+    findings = check_elsewhere(session, report.pin)
     if findings:
         raise refusal(findings)
     console.note(f"built {len(report.outcomes)} nodes once more: each gave the same result")
