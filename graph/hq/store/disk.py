@@ -89,6 +89,8 @@ class DiskStore:
     def close(self) -> None:
         """Lets a waiting collection run. Blobs that are open stay readable."""
         if self._use >= 0:
+            # A pip whose hq was killed dies a moment later, and may write until then.
+            sweep(self._tmp)
             os.close(self._use)
             self._use = -1
 
