@@ -21,11 +21,13 @@ from hq.app.declaration import (
 )
 from hq.app.facts import fact_problems, facts_of
 from hq.app.knobsfile import LoadedRegistry, load_registry_with_places
+from hq.app.launchers import Launchers, launchers_of
 from hq.app.validate import Document, did_you_mean, load_document
 from hq.knobs.registry import to_values
 from hq.model.digest import Digest
 from hq.model.errors import HqError, Location, Problem, UsageError, problems_error
 from hq.model.project import (
+    Exported,
     ImageSpec,
     KnobsSpec,
     LockedWheel,
@@ -163,6 +165,7 @@ class _Loader:
         self._problems = Problems()
         self._known_owners: set[str] = set()
         self._overlay_names: dict[str, int] = {}
+        self._launchers: dict[str, Launchers] = {}
 
     def load(self) -> PinSpec:
         attempt = self._problems.attempt
@@ -175,6 +178,7 @@ class _Loader:
         ]
         images = attempt(self._images)
         registry = attempt(self._registry)
+        exports = None if images is None else attempt(partial(self._exports, registry))
         if series is None or None in overlays:
             # Who owns a knob cannot be judged, and would only repeat what is wrong already.
             self._problems.raise_any()
@@ -196,6 +200,8 @@ class _Loader:
             epoch=self._epoch,
             dependencies=wheels[1:] if wanted else (),
             control=self._control(),
+            exports=exports[0] if exports is not None else (),
+            exporters=exports[1] if exports is not None else (),
         )
 
     def _control(self) -> dict[str, str] | None:
@@ -360,6 +366,30 @@ class _Loader:
         )
         return names
 
+    def _exports(
+        self, loaded: LoadedRegistry | None
+    ) -> tuple[tuple[Exported, ...], tuple[str, ...]]:
+        """What launchers and profiles set, of every image; and their names."""
+        folder = self._declared.profiles
+        paths = [f"{folder}/{name}" for name in (self._names(folder) if folder else ())]
+        profiles = [path for path in paths if path.endswith(".toml")]
+        if not profiles and not any(each.scripts for each in self._launchers.values()):
+            return (), ()
+        from hq.app.profiles import launcher_exports, profile_exports, read_profiles
+
+        prefixes = loaded.registry.all_prefixes if loaded is not None else ()
+        found = launcher_exports(self._launchers.values())
+        read = read_profiles(profiles, self._files.read)
+        found += profile_exports(read, self._launchers, tuple(prefixes))
+        scripts = {path for each in self._launchers.values() for path in each.scripts}
+        return tuple(found), tuple(sorted(scripts | set(profiles)))
+
+    def _launch(self, image: ImageFile, document: Document) -> Launchers:
+        def read(place: str, path: str) -> bytes:
+            return self._read(path, document.locator()("launch", "files", place), "launch.files")
+
+        return launchers_of(image, read)
+
     def _images(self) -> tuple[ImageSpec, ...]:
         images: list[ImageSpec] = []
         names: dict[str, str] = {}
@@ -371,6 +401,7 @@ class _Loader:
                 problem = Problem(document.locator()("name"), message)
                 raise problems_error(f"{path} has one mistake", [problem])
             names[image.name] = path
+            self._launchers[image.name] = self._launch(image, document)
             if image.name in self._wanted or (image.default and not self._wanted):
                 base = base_spec(image, document, self._read)
                 images.append(_image_spec(image)._replace(base=base))
@@ -411,6 +442,7 @@ def _image_spec(image: ImageFile) -> ImageSpec:
         volumes=config.volumes,
         python=None if image.python is None else PythonSpec(**image.python.model_dump()),
         dependencies=image.dependencies,
+        launch={} if image.launch is None else dict(sorted(image.launch.files.items())),
     )
 
 

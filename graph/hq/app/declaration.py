@@ -136,6 +136,7 @@ class ProjectFile(Table):
     knobs: KnobsTable | None = None
     overlays: tuple[ProjectPath, ...] = ()
     images: Annotated[tuple[ProjectPath, ...], Field(min_length=1)]
+    profiles: ProjectPath | None = None
     control: ControlTable | None = None
     pins: Annotated[dict[str, PinTable], Field(min_length=1)]
     port: PortTable = PortTable()
@@ -250,6 +251,12 @@ class PythonTable(Table):
     headers: ImagePath = "/usr/local/include/python"
 
 
+class LaunchTable(Table):
+    """``[launch]`` of an image: files of the project, by their places in the image."""
+
+    files: Annotated[dict[ImagePath, ProjectPath], Field(min_length=1)]
+
+
 def _pattern(text: str) -> str:
     try:
         re.compile(text)
@@ -289,6 +296,7 @@ class ImageFile(Table):
     config: ConfigTable = ConfigTable()
     annotations: dict[str, str] = {}
     check: tuple[CheckTable, ...] = ()
+    launch: LaunchTable | None = None
 
     @model_validator(mode="after")
     def _dependencies_need_python(self) -> ImageFile:

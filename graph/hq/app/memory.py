@@ -19,6 +19,7 @@ from hq.app.noop import project_folder
 from hq.model.digest import Digest
 from hq.model.project import (
     BaseSpec,
+    Exported,
     Fact,
     ImageSpec,
     KnobsSpec,
@@ -30,7 +31,7 @@ from hq.model.project import (
     SeriesItem,
 )
 
-SPEC_FORMAT = f"hq.spec/3 {__version__}"
+SPEC_FORMAT = f"hq.spec/4 {__version__}"
 
 
 class Memory:
@@ -73,6 +74,8 @@ def spec_from_json(value: Any) -> PinSpec:
         knobs=None if raw.knobs is None else KnobsSpec(*raw.knobs),
         overlays=tuple(_overlay(overlay) for overlay in raw.overlays),
         images=tuple(_image(image) for image in raw.images),
+        exports=tuple(Exported(*row) for row in raw.exports),
+        exporters=tuple(raw.exporters),
     )
 
 

@@ -200,10 +200,11 @@ def _looked(image: _Image, spec: PinSpec, declared: ImageSpec, scanned: Scanned)
     if records:
         results.append(_result("files", static.file_problems(subject)))
     versions = static.version_problems(subject.lock, static.installed_versions(subject))
+    rows, notes = static.record_file_problems(subject)
     return [
         *results,
         _result("knobs", static.knob_problems(subject)),
-        _result("RECORD", static.record_file_problems(subject)),
+        _result("RECORD", rows) if rows else Result("RECORD", "pass", tuple(notes)),
         _result("layer lists", static.list_problems(subject)),
         _result("versions", versions),
     ]

@@ -151,24 +151,32 @@ def knob_problems(subject: Subject) -> list[str]:
     return [f"{knobs.target} does not define {name}" for name in names if name not in known]
 
 
-def record_file_problems(subject: Subject) -> list[str]:
-    """Whether RECORD of each distribution agrees with the files, and the files with some RECORD."""
+def record_file_problems(subject: Subject) -> tuple[list[str], list[str]]:
+    """Whether RECORD of each distribution agrees with the files, and the files with some RECORD.
+
+    Two lists: the problems; and paths of two distributions, where the last one laid down is there,
+    as after an installation by any installer.
+    """
     problems: list[str] = []
+    wrong: list[tuple[str, str]] = []
+    agreed: set[str] = set()
     listed: set[str] = set()
-    lenient = {
-        (normalize_project(wheel.name)) for wheel in subject.lock if wheel.record == "ignore"
-    }
+    lenient = {normalize_project(wheel.name) for wheel in subject.lock if wheel.record == "ignore"}
     for folder, path in subject.info_files("RECORD"):
-        rows = _rows(subject, path, problems)
         strict = normalize_project(folder.partition("-")[0]) not in lenient
-        for row in rows:
+        for row in _rows(subject, path, problems):
             place = _resolved(subject.site, row.path)
             listed.add(place)
-            problems += _row(subject.scanned.stack.get(place), row, path, strict=strict)
+            found = _row(subject.scanned.stack.get(place), row, path, strict=strict)
+            wrong += [(place, text) for text in found]
+            if not found and row.hash:
+                agreed.add(place)
+    problems += [text for place, text in wrong if place not in agreed]
+    notes = [text for place, text in wrong if place in agreed]
     for place, _ in subject.scanned.stack.files(subject.site):
         if place not in listed:
             problems.append(f"/{place}: no RECORD lists it")
-    return problems
+    return problems, [f"{text}, which another RECORD lists" for text in notes]
 
 
 def _rows(subject: Subject, path: str, problems: list[str]) -> list[Row]:

@@ -47,6 +47,7 @@ COMMANDS = {
     "blame": Command("blame", "say where each line of a file of the built tree comes from"),
     "verify": Command("verify", "check an image, by looking and by running it"),
     "provenance": Command("provenance", "print an image's provenance statement"),
+    "run": Command("run", "show or start the container of a profile"),
     "load": Command("load", "load an image into a Docker engine"),
     "push": Command("push", "push an image to a registry"),
     "pull": Command("pull", "pull a base image from a registry into the store"),

@@ -105,7 +105,10 @@ class PythonSpec(NamedTuple):
 
 
 class ImageSpec(NamedTuple):
-    """An image: which layers, where the package stands in it, and its runtime configuration."""
+    """An image: which layers, where the package stands in it, and its runtime configuration.
+
+    ``launch``: files of the project by their places in the image.
+    """
 
     name: str
     role: str
@@ -125,6 +128,16 @@ class ImageSpec(NamedTuple):
     base: BaseSpec | None = None
     python: PythonSpec | None = None
     dependencies: bool = False
+    launch: Mapping[str, str] = {}
+
+
+class Exported(NamedTuple):
+    """``name`` is set by ``exporter``, a launcher or a profile, at a line of a project file."""
+
+    name: str
+    exporter: str
+    file: str
+    line: int
 
 
 class KnobsSpec(NamedTuple):
@@ -138,6 +151,8 @@ class PinSpec(NamedTuple):
     """Everything one pin's graph is made of.
 
     ``control``: how the build's control is chosen (``default``, ``base-branch``); no part of it.
+    ``exports``: what the launchers and profiles of all the project's images set, ``exporters``
+    those that were looked at; whichever images are built.
     """
 
     project: str
@@ -151,3 +166,5 @@ class PinSpec(NamedTuple):
     epoch: int
     dependencies: tuple[LockedWheel, ...] = ()
     control: Mapping[str, str] | None = None
+    exports: tuple[Exported, ...] = ()
+    exporters: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from hq.model.canonical import Value
 from hq.model.errors import UsageError
-from hq.model.project import OverlaySpec, PinSpec, SeriesItem
+from hq.model.project import KnobsSpec, OverlaySpec, PinSpec, SeriesItem
 from hq.plan.dependencies import wheel_node
 from hq.plan.graph import ordered
 from hq.plan.images import image_nodes
@@ -55,7 +55,7 @@ def pin_graph(spec: PinSpec, touched: Mapping[str, tuple[str, ...]]) -> Graph:
         nodes.append(node)
         writers.add(node.name, _overlay_paths(overlay, touched))
     if spec.knobs is not None:
-        nodes.append(_audit_node(spec.knobs.target, spec.knobs.registry, writers))
+        nodes.append(_audit_node(spec, spec.knobs, writers))
     nodes += image_nodes(spec, writers, patches)
     by_name = ordered(nodes)
     sources = {
@@ -95,9 +95,10 @@ def _envs_node(target: str, registry: Mapping[str, object], writers: Writers) ->
     return Node("envs", "envs", VERSIONS["envs"], params, file_inputs([target], writers))
 
 
-def _audit_node(target: str, registry: Mapping[str, object], writers: Writers) -> Node:
+def _audit_node(spec: PinSpec, declared: KnobsSpec, writers: Writers) -> Node:
     # The default or the meaning of a knob is no business of the audit: only names, owners and
     # exports are parameters, so that changing a default does not rerun it.
+    target, registry = declared.target, declared.registry
     knobs, retired = registry["knobs"], registry["retired"]
     assert isinstance(knobs, (list, tuple))
     assert isinstance(retired, (list, tuple))
@@ -112,6 +113,9 @@ def _audit_node(target: str, registry: Mapping[str, object], writers: Writers) -
         "retired": {old["name"]: old["reason"] for old in retired},
         "order": readers,
     }
+    if spec.exporters:
+        params["exports"] = [list[Value](row) for row in spec.exports]
+        params["exporters"] = list(spec.exporters)
     inputs: dict[str, Selector] = {
         "variables": ValueOf("envs", "variables"),
         "attributes": ValueOf("envs", "attributes"),

@@ -15,10 +15,11 @@ from hq.oci.encode import Compression, encoder_id
 from hq.oci.layer import LAYER_VERSION
 from hq.plan.base import NO_BASE, BaseNodes, base_nodes
 from hq.plan.dependencies import grouped, installed_node, wheel_node
-from hq.plan.node import BlobOf, DeltaOf, Node, PathsOf, Selector, ValueOf
+from hq.plan.node import BlobOf, DeltaOf, Node, PathsOf, Selector, Source, ValueOf
 from hq.plan.writers import Writers
 
 LAYER = 1
+LAUNCH = 1
 IMAGE = 1
 
 
@@ -47,6 +48,8 @@ def image_nodes(spec: PinSpec, writers: Writers, patches: tuple[str, ...]) -> li
         base = base_nodes(image.base, image.compression, spec.epoch) if image.base else NO_BASE
         below = _dependency_nodes(spec, image, suffix) if image.dependencies else []
         layers = _layer_nodes(spec, image, writers, patches, suffix)
+        if image.launch:
+            layers.append(_launch_node(spec, image))
         stacked = [*(node for node in below if node.kind == "installed"), *layers]
         for node in (*base.nodes, *below, *layers, _image_node(spec, image, stacked, base)):
             nodes[node.name] = node
@@ -118,6 +121,16 @@ def _layer_nodes(
                 params["file"] = spec.wheel.file
         nodes.append(_layer(f"layer:{stage.name}{suffix}", params, inputs))
     return nodes
+
+
+def _launch_node(spec: PinSpec, image: ImageSpec) -> Node:
+    """The layer of launchers, at the image's root."""
+    params: dict[str, Value] = {**_common(spec, image), "layer": "launch", "prefix": ""}
+    params["files"] = {place: f"{n:04d}" for n, place in enumerate(image.launch)}
+    inputs: dict[str, Selector] = {
+        f"file:{number:04d}": Source(path) for number, path in enumerate(image.launch.values())
+    }
+    return Node(f"layer:launch/{image.name}", "launch", LAUNCH, params, inputs)
 
 
 def _wheel_layer(spec: PinSpec, image: ImageSpec, wheel: str, suffix: str) -> Node:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from hq.knobs.audit import Declared, Subject, audit, merged, refusal
+from hq.knobs.audit import Declared, Export, Subject, audit, merged, refusal
 from hq.knobs.reads import FileReads, Row, reads
+from hq.model.errors import Location
 from hq.rules.context import Context, Made
 
 
@@ -29,6 +30,11 @@ def run(context: Context) -> Made:
         facts=facts,
         retired=cast("dict[str, str]", context.params["retired"]),
         envs_path=str(context.params["target"]),
+        exports=tuple(
+            Export(name, exporter, Location(file, line))
+            for name, exporter, file, line in cast("list[Any]", context.params.get("exports", ()))
+        ),
+        exporters=tuple(cast("list[str]", context.params.get("exporters", ()))),
     )
     findings = audit(subject)
     if findings:

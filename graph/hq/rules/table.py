@@ -14,6 +14,7 @@ _MODULES = {
     "audit": "hq.rules.audit",
     "overlay": "hq.rules.overlay",
     "layer": "hq.rules.layer",
+    "launch": "hq.rules.launch",
     "installed": "hq.rules.installed",
     "image": "hq.rules.image",
     "deb": "hq.rules.deb",

@@ -1,0 +1,110 @@
+"""``hq run``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from typing import Any
+
+from hq.app.config import read_project
+from hq.app.profiles import ProfileFile, container_command, find_profile, read_profiles, shown
+from hq.cli.main import Invocation
+from hq.cli.options import add_pin, add_store, session
+from hq.model.errors import UsageError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.usage = "hq run [options] PROFILE [-- ARGS...]"
+    parser.add_argument("profile", metavar="PROFILE", nargs="?", default="", help="a profile")
+    _take_rest(parser)
+    add_pin(parser)
+    add_store(parser)
+    parser.add_argument("--list", action="store_true", help="list the profiles")
+    parser.add_argument("--start", action="store_true", help="start it; otherwise it is shown")
+    parser.add_argument(
+        "-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="set a setting"
+    )
+    parser.add_argument(
+        "--tag",
+        default="",
+        metavar="IMAGE",
+        help="the image to run (default: IMAGE:PIN, as loaded)",
+    )
+    parser.add_argument(
+        "--with", dest="program", default="docker", metavar="PROGRAM", help="default: docker"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def _take_rest(parser: argparse.ArgumentParser) -> None:
+    """Keeps what follows ``--`` for the launcher; argparse takes no options between the two."""
+    parse = parser.parse_known_args
+
+    def parse_known_args(words: Any, namespace: Any) -> Any:
+        at = words.index("--") if "--" in words else len(words)
+        parsed, others = parse(words[:at], namespace)
+        parsed.args = words[at + 1 :]
+        return parsed, others
+
+    parser.parse_known_args = parse_known_args  # type: ignore[method-assign, assignment]
+
+
+def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
+    """Lists profiles, or shows or starts the container of one."""
+    with session(parsed, invocation) as opened:
+        project = read_project(opened.sources)
+        folder = project.declared.profiles
+        names = opened.sources.names(folder) if folder else []
+        paths = [f"{folder}/{name}" for name in names if name.endswith(".toml")]
+        profiles = read_profiles(paths, opened.sources.read)
+        pin = parsed.pin or project.default_pin
+    if parsed.list or not parsed.profile:
+        return _list([profile for profile, _ in profiles], parsed, invocation)
+    profile = find_profile(profiles, parsed.profile)
+    command = container_command(
+        profile,
+        parsed.tag or f"{profile.image}:{pin}",
+        program=parsed.program,
+        env=dict(_pair(text) for text in parsed.env),
+        args=parsed.args,
+    )
+    if parsed.start:
+        return _start(command)
+    if parsed.json:
+        document = {"schema": "hq.run/1", "profile": profile.name, "command": command}
+        invocation.console.print(json.dumps(document, indent=2))
+    else:
+        invocation.console.print(shown(command))
+    return 0
+
+
+def _list(profiles: list[ProfileFile], parsed: argparse.Namespace, invocation: Invocation) -> int:
+    if parsed.json:
+        rows = [{"name": p.name, "image": p.image, "what": p.what} for p in profiles]
+        invocation.console.print(json.dumps({"schema": "hq.run/1", "profiles": rows}, indent=2))
+        return 0
+    width = max((len(profile.name) for profile in profiles), default=0)
+    for profile in profiles:
+        invocation.console.print(f"{profile.name:<{width}}  {profile.what}")
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--env: expected NAME=VALUE, found {text!r}")
+    return name, value
+
+
+def _start(command: list[str]) -> int:
+    """Becomes the container's program, so that signals and the exit code are its own."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise UsageError(
+            f"there is no program {command[0]!r}", hint="install it, or name another with --with"
+        )
+    os.execv(program, command)  # noqa: S606 - no shell is wanted
