@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.project import FILES
+from helpers.project import FILES, diff, patch
 from port.conftest import PortProject
 
 pytestmark = pytest.mark.system
@@ -13,6 +13,16 @@ MOVED = ("vllm/one.py", "line 1\n", "line 0\nline 1\n")
 NEAR = ("vllm/one.py", "line 8\n", "line eight\n")
 CLASH = ("vllm/two.py", "line 20\n", "line XX\n")
 TAKEN = ("vllm/two.py", "line 20\n", "line twenty\n")
+
+FIFTH = patch(
+    "Fifth",
+    diff(
+        "vllm/three.py",
+        "from vllm import envs\n\n\ndef f():\n    return envs.VLLM_FORK_LEVEL\n",
+        "from vllm import envs\nfrom vllm.config import Kind\n\n\ndef f():\n"
+        "    return envs.VLLM_FORK_LEVEL\n",
+    ),
+)
 
 
 def statuses(document: dict[str, object]) -> list[tuple[str, str]]:
@@ -41,10 +51,10 @@ def test_moved_and_merged_patches_are_made_again_and_the_pin_builds(project: Por
         ("first.patch", "ported"), ("second.patch", "same"), ("third.patch", "ported"),
         ("fourth.patch", "same"), ("register.patch", "same"),
     ]  # fmt: skip
-    patch = project.on_branch("patches/2.0/first.patch")
-    assert patch == project.read("patches/first.patch").replace(
+    made = project.on_branch("patches/2.0/first.patch")
+    assert made == project.read("patches/first.patch").replace(
         "Cut-Against: demo 1.0", "Cut-Against: demo 2.0"
-    ).replace("2026-01-01", patch.partition("Last-Update: ")[2][:10]).replace(
+    ).replace("2026-01-01", made.partition("Last-Update: ")[2][:10]).replace(
         "@@ -7,7 +7,7 @@\n", "@@ -8,7 +8,7 @@\n"
     ).replace(" line 8\n", " line eight\n")
     log = project.git("log", "--format=%s", "main..port/2.0").split("\n")[:-1]
@@ -195,3 +205,22 @@ def test_a_pin_that_is_declared_and_a_release_that_is_not_named_are_refused(
         "error: no release is named to move to\n"
         "  help: give --to VERSION, --wheel FILE or --tree DIR\n"
     )
+
+
+def test_the_end_of_a_rebase_says_what_no_longer_means_what_it_did(project: PortProject) -> None:
+    project.write("patches/fifth.patch", FIFTH)
+    project.write("patches/series", project.read("patches/series") + "fifth.patch\n")
+    project.commit("Fifth")
+    wheel = project.release(
+        ("vllm/config.py", "Kind = ", "Sort = "), ("vllm/three.py", "\n\n\ndef", "\n\n\n\ndef")
+    )
+    files = project.port("rebase", "--wheel", wheel, code=1)["files"]
+    assert files == {"vllm/config.py": "1 conflict, the first at line 3"}
+    done = project.port("rebase", "--skip")
+    assert [(one["kind"], one["where"]["file"], one["message"]) for one in done["findings"]] == [
+        (
+            "import",
+            "patches/2.0/fifth.patch",
+            "vllm.config.Kind: Kind is not defined in vllm/config.py any more",
+        ),
+    ]

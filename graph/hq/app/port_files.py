@@ -66,6 +66,7 @@ class NewPin:
         self._new = new
         self._spec = spec
         self.files: dict[str, bytes] = {}
+        self._series: dict[str, str] = {}
         self.series = suffixed(spec.series_file, spec.pin, new)
 
     def text(self, path: str) -> str:
@@ -132,20 +133,17 @@ class NewPin:
         self.put(folder + name, ported.data)
         return name
 
+    def begin(self, series: str) -> None:
+        """An empty series: also one that no patch is left of must be there."""
+        self._series[series] = f"# {self._spec.wheel.name} {self._new}\n"
+        self.put(series, self._series[series])
+
     def append(self, series: str, ported: Ported, name: str) -> None:
-        """Adds a line to a series."""
-        text = self._series.get(series, f"# {self._spec.wheel.name} {self._new}\n")
+        """Adds a line to a series that was begun."""
         strip = 1 if ported.data is not None else ported.item.strip
         reverse = ported.data is None and ported.item.reverse
-        text += f"{name} -p{strip}{' -R' if reverse else ''}\n"
-        self._series[series] = text
-        self.put(series, text)
-
-    @property
-    def _series(self) -> dict[str, str]:
-        if not hasattr(self, "_series_text"):
-            self._series_text: dict[str, str] = {}
-        return self._series_text
+        self._series[series] += f"{name} -p{strip}{' -R' if reverse else ''}\n"
+        self.put(series, self._series[series])
 
     def overlay_series(self, name: str) -> str:
         """The series file of an overlay for the new pin; empty when the old pin has none."""

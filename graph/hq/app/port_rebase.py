@@ -18,7 +18,7 @@ from hq.app.config import Project, load, read_project
 from hq.app.folder import ProjectFolder
 from hq.app.port_files import Mention, NewPin, Ported
 from hq.app.port_state import State, Stopped, write_file
-from hq.app.port_steps import Goal, Opened, open_goal, steps_from, steps_of
+from hq.app.port_steps import Goal, Opened, knobs_of, open_goal, steps_from, steps_of
 from hq.app.port_trees import Trees, WheelTree
 from hq.app.session import Session
 from hq.model.digest import Digest
@@ -29,9 +29,11 @@ from hq.patchwork.explain import failure
 from hq.patchwork.parse import parse_patch
 from hq.patchwork.place import Exact
 from hq.port.diffs import regenerated
+from hq.port.program import Parsed
 from hq.port.rebase import Attempt, FileMerge, Outcome, Rebase, Text, absorbed_hunks
 from hq.port.replay import FileStep, PatchStep, Replay, Step, Tried, replay
 from hq.port.resolutions import markers, resolved
+from hq.port.review import Finding, review, side
 from hq.port.tree import View
 from hq.transfer.git_worktree import Commit, Git, diff_files, merge_texts
 
@@ -56,6 +58,7 @@ class Done(NamedTuple):
     rows: tuple[Row, ...]
     files: tuple[str, ...]
     leftovers: tuple[Mention, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 class Waiting(NamedTuple):
@@ -194,6 +197,7 @@ class _Run:
         self._new = View(opened.tree)
         self._today = dt.date.today().isoformat()
         self._commit = ""
+        self._made_from: dict[str, str] = {}
         self._rebase = Rebase(old_tree, opened.tree, self._merge)
 
     def go(self, command: Command, commit: str = "") -> Result:
@@ -416,7 +420,7 @@ class _Run:
         files: dict[str, bytes] = {}
         for commit in commits:
             files.update({p: d for p, d in commit.files.items() if d is not None})
-        self._check(files, source)
+        findings = self._check(files, source)
         git = Git(self._root)
         branch, tip = "", ""
         if git.prefix() is not None:
@@ -427,7 +431,7 @@ class _Run:
                 write_file(f"{self._root}/{path}", data)
         rows = self._rows()
         self._state.clear()
-        return Done(version, branch, tip, rows, tuple(sorted(files)), tuple(leftovers))
+        return Done(version, branch, tip, rows, tuple(sorted(files)), tuple(leftovers), findings)
 
     def _commits(self, pin: NewPin) -> tuple[list[Commit], list[Mention]]:
         """One commit for each topic, in an order in which the pin is declared last."""
@@ -437,17 +441,24 @@ class _Run:
         locked = pin.taken()
         commits = [Commit(f"Lock {name} {version}\n", locked)] if locked else []
         carried: list[str] = []
-        pending: dict[str, bytes] = {}
+        series_of = {
+            f"overlay:{one.name}": pin.overlay_series(one.name) for one in self._spec.overlays
+        }
+        series_of["series"] = pin.series
+        for path in filter(None, series_of.values()):
+            pin.begin(path)
+        pending: dict[str, bytes] = pin.taken()
         for number, step in enumerate(self._steps):
             if isinstance(step, FileStep) or self._state.rows[number] == SKIPPED:
                 continue
             ported = self._ported(number, step)
-            series = pin.series
-            if step.group != "series":
-                series = pin.overlay_series(step.group.partition(":")[2])
-            else:
+            series = series_of[step.group]
+            if step.group == "series":
                 carried.append(ported.item.stem)
-            pin.append(series, ported, pin.patch(ported))
+            name = pin.patch(ported)
+            pin.append(series, ported, name)
+            folder = step.file.removesuffix(step.name)
+            self._made_from[folder + name] = step.file
             if ported.data is None:
                 pending.update(pin.taken())
                 continue
@@ -478,8 +489,8 @@ class _Run:
         notes = self._state.notes.get(number, [])
         return title + "\n" + ("\n" + "\n".join(notes) + "\n" if notes else "")
 
-    def _check(self, files: Mapping[str, bytes], source: ProjectFolder) -> None:
-        """Reads the new pin back as a build would, and replays it. Raises ``HqError``."""
+    def _check(self, files: Mapping[str, bytes], source: ProjectFolder) -> tuple[Finding, ...]:
+        """Reads the new pin back as a build would, replays and reviews it. Raises ``HqError``."""
         version = self._opened.tree.version
         over = _Over(source, files)
         spec = load(over, version, 0)
@@ -490,6 +501,9 @@ class _Run:
                 raise error
         _check_same(done, self._new)
         _check_knobs(spec, done)
+        parsed: Parsed = {}
+        before = side(replay(self._old.tree, self._steps), parsed)
+        return review(before, side(done, parsed), knobs_of(self._spec), self._made_from)
 
 
 def _check_same(done: Replay, wanted: View) -> None:

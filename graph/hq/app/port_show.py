@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hq.app.port_rebase import Done, Result, Row
 from hq.model.action import Json
+from hq.port.report import finding_document, finding_lines
 
 SCHEMA = "hq.rebase/1"
 _WORDS = {"same": "as it is", "ported": "made again", "skipped": "left out"}
@@ -27,6 +28,7 @@ def as_json(result: Result) -> dict[str, Json]:
             "leftovers": [
                 {"file": one.path, "line": one.line, "text": one.text} for one in result.leftovers
             ],
+            "findings": [finding_document(one) for one in result.findings],
         }
     return {
         **base,
@@ -70,4 +72,6 @@ def _done(result: Done) -> list[str]:
     else:
         lines.append(f"{len(result.files)} files written; the project is in no repository")
     lines.append(f"next: hq lock --pin {result.pin}, then hq build --pin {result.pin}")
+    for finding in result.findings:
+        lines += finding_lines(finding)
     return lines + [f"left: {one.path}:{one.line}: {one.text}" for one in result.leftovers]

@@ -14,6 +14,7 @@ from hq.model.digest import BlobRef, Digest
 from hq.model.errors import BuildError, Location, UsageError
 from hq.model.project import LockedWheel, PinSpec, SeriesItem
 from hq.port.replay import FileStep, PatchStep, Step
+from hq.port.review import Knobs
 from hq.port.tree import Tree
 from hq.store.disk import hash_file
 
@@ -51,6 +52,15 @@ def steps_from(read: Callable[[str], bytes], spec: PinSpec) -> list[Step]:
             steps.append(FileStep(path, source, read(source), group))
         steps += [patch(item, group) for item in overlay.patches]
     return steps
+
+
+def knobs_of(spec: PinSpec) -> Knobs | None:
+    """The knobs that the project registers."""
+    if spec.knobs is None:
+        return None
+    rows = spec.knobs.registry.get("knobs")
+    names = [row["name"] for row in rows] if isinstance(rows, (list, tuple)) else []
+    return Knobs(spec.knobs.target, frozenset(names))
 
 
 def open_goal(

@@ -6,17 +6,16 @@ from typing import NamedTuple
 
 from hq.app.config import read_project
 from hq.app.folder import ProjectFolder
-from hq.app.port_steps import Goal, open_goal, steps_of
+from hq.app.port_steps import Goal, knobs_of, open_goal, steps_of
 from hq.app.port_trees import Trees
 from hq.app.session import Session
 from hq.model.action import Json
-from hq.model.project import PinSpec
 from hq.port.commits import Touched, named, touched
 from hq.port.program import Parsed
 from hq.port.replay import replay
 from hq.port.report import document, text
 from hq.port.retire import Proposal, proposals
-from hq.port.review import Finding, Knobs, Side, review, side
+from hq.port.review import Finding, review, side
 from hq.port.triage import LARGE_OFFSET, Triage, triage
 from hq.transfer.git_worktree import UpstreamClone
 
@@ -69,17 +68,8 @@ def run_triage(
         before = side(replay(old, steps), parsed)
         after = side(replay(new, steps), parsed)
         found = triage(old, new, steps, after.whole, large, after.replay)
-        findings = _reviewed(before, after, spec) if reviewed else ()
+        findings = review(before, after, knobs_of(spec)) if reviewed else ()
         if history is None:
             return Report(found, findings, proposals(before.replay, after.replay))
         carried = proposals(before.replay, after.replay, named(after.replay, history.between()))
         return Report(found, findings, carried, tuple(touched(old, new, after.replay, history)))
-
-
-def _reviewed(before: Side, after: Side, spec: PinSpec) -> tuple[Finding, ...]:
-    knobs = None
-    if spec.knobs is not None:
-        rows = spec.knobs.registry.get("knobs")
-        names = [row["name"] for row in rows] if isinstance(rows, (list, tuple)) else []
-        knobs = Knobs(spec.knobs.target, frozenset(names))
-    return review(before, after, knobs)

@@ -100,9 +100,18 @@ def side(replay: Replay, parsed: Parsed | None = None) -> Side:
     return Side(replay, program, python, whole)
 
 
-def review(before: Side, after: Side, knobs: Knobs | None = None) -> tuple[Finding, ...]:
-    """The findings, by file and line of the patches."""
-    judge = _Judge(before, after, knobs)
+def review(
+    before: Side,
+    after: Side,
+    knobs: Knobs | None = None,
+    names: Mapping[str, str] | None = None,
+) -> tuple[Finding, ...]:
+    """The findings, by file and line of the patches.
+
+    ``names``: from a file of ``after`` to the one of ``before`` that it was made from, where they
+    are called otherwise.
+    """
+    judge = _Judge(before, after, knobs, names or {})
     found = [*judge.references(), *judge.knobs(), *judge.duplicates()]
     unique: dict[tuple[Location, str, str], Finding] = {}
     for one in found:
@@ -111,7 +120,10 @@ def review(before: Side, after: Side, knobs: Knobs | None = None) -> tuple[Findi
 
 
 class _Judge:
-    def __init__(self, before: Side, after: Side, knobs: Knobs | None) -> None:
+    def __init__(
+        self, before: Side, after: Side, knobs: Knobs | None, names: Mapping[str, str]
+    ) -> None:
+        self._names = names
         self._before = before
         self._after = after
         self._knobs = knobs
@@ -127,7 +139,8 @@ class _Judge:
     def references(self) -> Iterator[Finding]:
         old = by_key(self._collect(self._before))
         for one in self._collect(self._after):
-            known = old.get((one.origin.file, one.kind, one.text), [])
+            file = self._names.get(one.origin.file, one.origin.file)
+            known = old.get((file, one.kind, one.text), [])
             same = next((other for other in known if other.origin == one.origin), None)
             finding = self._compared(same or (known[0] if known else None), one)
             if finding is not None:
@@ -150,7 +163,9 @@ class _Judge:
                 return None  # the name that is called has a finding of its own
             was_there = old is not None and isinstance(old.answer, (Found, Module))
             certain = old is None and new.kind in ("name", "import")
-            if (was_there or certain) and not (old is not None and self._was_own(old.answer)):
+            if (was_there or certain) and not (
+                old is not None and self._was_own(old.answer, new.word)
+            ):
                 return self._gone_finding(old, new)
             return None
         if new.kind == "attribute" and not isinstance(new.answer, (Found, Module)):
@@ -159,11 +174,14 @@ class _Judge:
             return self._call_finding(old, new)
         return None
 
-    def _was_own(self, answer: object) -> bool:
-        """Whether own lines defined it: it is gone with a patch, which is reported already."""
+    def _was_own(self, answer: object, word: str) -> bool:
+        """Whether own lines alone defined it: it went with a patch, which is told elsewhere."""
         if not isinstance(answer, Found):
             return False
-        return self._is_own_line(answer.module.path, answer.binding.line)
+        path = answer.module.path
+        own = self._is_own_line(path, answer.binding.line)
+        # A patch that changes upstream's definition has its line, and upstream has the name.
+        return own and not _has_word(_data(self._old, path), word)
 
     def _is_own_line(self, path: str, line: int) -> bool:
         return _at(self._before.replay.origins.get(path, ()), line) is not None
@@ -223,7 +241,11 @@ class _Judge:
 
     def _override(self, old: Reference | None, new: Reference) -> Finding | None:
         if isinstance(new.answer, Missing):
-            if old is None or not isinstance(old.answer, Found) or self._was_own(old.answer):
+            if (
+                old is None
+                or not isinstance(old.answer, Found)
+                or self._was_own(old.answer, new.word)
+            ):
                 return None
             message = f"{new.text} overrides nothing any more: its base's {new.word} is gone"
             return _finding(new, message, [_line_of(self._before, old.answer)])
