@@ -66,7 +66,7 @@ def test_the_control_equals_a_clean_build_of_the_merge_base(
     assert control["layout"] == str(ported.root / "dist/control/demo-1.0")
 
 
-def test_the_pair_differs_by_the_pin_alone_until_a_launcher_line_changes(
+def test_the_pair_differs_by_the_pin_alone_until_an_entry_point_changes(
     ported: Repository,
 ) -> None:
     ported.control()
@@ -77,11 +77,39 @@ def test_the_pair_differs_by_the_pin_alone_until_a_launcher_line_changes(
         "  pin      wheel:demo\n"
     )
     ported.write("images/demo.toml", ported.read("images/demo.toml") + 'entrypoint = ["serve"]\n')
-    ported.commit("Change a launcher")
+    ported.commit("Change an entry point")
     ported.control()
     done = ported.run("pair", "dist/control/demo-1.0", "demo", "--expect", "pin")
     assert done.returncode == 1
     assert "  other    image:demo: entrypoint  images/demo.toml:6\n" in done.stdout
+
+
+def test_a_launcher_line_is_named_by_node_file_and_line(repo: Repository) -> None:
+    repo.write("images/launch/serve", "#!/bin/sh\nexec vllm serve\n")
+    repo.write(
+        "images/demo.toml",
+        repo.read("images/demo.toml")
+        + '\n[launch]\nfiles = { "/usr/bin/serve" = "images/launch/serve" }\n',
+    )
+    repo.commit("Add a launcher")
+    repo.port()
+    repo.control()
+    done = repo.run("pair", "dist/control/demo-1.0", "demo", "--expect", "pin")
+    assert done.returncode == 0, done.stdout
+    repo.replace("images/launch/serve", "vllm serve", "vllm serve --enforce-eager")
+    repo.commit("Change a line of the launcher")
+    repo.control()
+    done = repo.run("pair", "dist/control/demo-1.0", "demo", "--expect", "pin")
+    assert done.returncode == 1
+    assert done.stdout.startswith(
+        "demo (2.0) and dist/control/demo-1.0 (1.0) differ in more than the pin and its port: "
+        "one node\n"
+    )
+    assert (
+        "  other    layer:launch/demo: images/launch/serve  images/launch/serve:2\n"
+        "             - exec vllm serve\n"
+        "             + exec vllm serve --enforce-eager\n"
+    ) in done.stdout
 
 
 def test_pair_and_blame_take_commits(ported: Repository) -> None:

@@ -125,6 +125,13 @@ def test_the_table(project: SampleProject) -> None:
     )
 
 
+def test_verify_runs_them_too(project: SampleProject) -> None:
+    done = project.run("verify", "--red", "raw-read")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == project.run("red", "raw-read").stdout
+    assert json.loads(project.run("verify", "--red", "--json").stdout)["ok"]
+
+
 def test_nothing_of_it_is_kept(project: SampleProject) -> None:
     first = project.build()
 

@@ -210,6 +210,10 @@ class GitSources(ProjectSources):
         except FileNotFoundError:
             raise UsageError(f"there is no file {path}", where=Location(path)) from None
 
+    def is_executable(self, path: str) -> bool:
+        """Whether git has the file as executable."""
+        return self._tree.is_executable(path)
+
     def read(self, path: str) -> bytes:
         """The content. Raises ``FileNotFoundError``."""
         data = self._known.get(path)

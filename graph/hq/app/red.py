@@ -181,6 +181,10 @@ class FaultySources(ProjectSources):
         changed = self._changed.get(path)
         return self._base.ref(path) if changed is None else BlobRef.of(changed)
 
+    def is_executable(self, path: str) -> bool:
+        """Whether a file's owner may execute it: a fault changes no mode."""
+        return self._base.is_executable(path)
+
     def read(self, path: str) -> bytes:
         """The content. Raises ``FileNotFoundError``."""
         if path in self._gone:

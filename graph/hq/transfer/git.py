@@ -278,7 +278,11 @@ class CommitTree:
 
     def is_executable(self, path: str) -> bool:
         """Whether the file has git's executable mode."""
-        entry = self._entries.get(self._resolve(self._absolute(path)))
+        full = self._resolve(self._absolute(path))
+        inner = self._submodule(full)
+        if inner is not None:
+            return inner[0].is_executable(inner[1])
+        entry = self._entries.get(full)
         return entry is not None and entry.mode == "100755"
 
     def names(self, folder: str) -> list[str]:

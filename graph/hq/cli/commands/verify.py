@@ -13,11 +13,17 @@ from hq.cli.main import Invocation
 from hq.cli.options import add_pin, add_store, session
 from hq.cli.transfers import TransferView
 from hq.model.digest import Digest
+from hq.model.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("name", metavar="IMAGE", help="the image's name, as in images/")
+    parser.add_argument(
+        "name", metavar="IMAGE", nargs="?", default="", help="the image's name, as in images/"
+    )
+    parser.add_argument(
+        "--red", action="store_true", help="instead: build the red controls, as hq red does"
+    )
     add_pin(parser)
     add_store(parser)
     parser.add_argument("--output", default="", metavar="DIR", help="where images are (dist/)")
@@ -41,6 +47,13 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     """Runs the command."""
     console = invocation.console
     console.quiet = parsed.quiet
+    if parsed.red:
+        from hq.cli.commands import red
+
+        parsed.names = [parsed.name] if parsed.name else []
+        return red.run(parsed, invocation)
+    if not parsed.name:
+        raise UsageError("which image?", hint="hq verify IMAGE, or hq verify --red")
     parsed.image = [parsed.name]
     with session(parsed, invocation) as opened:
         checks = declared_checks(opened.sources, parsed.name)
