@@ -88,7 +88,7 @@ def test_lists_of_named_things_are_compared_by_name() -> None:
     )
     found = reasons(before(params={"knobs": old}), now)
     assert [(reason.subject, reason.old, reason.new) for reason in found] == [
-        ("knobs.B", "None", "{'name': 'B', 'default': '2'}"),
+        ("knobs.B", "nothing", "{'name': 'B', 'default': '2'}"),
         ("knobs.C.default", "'3'", "'4'"),
     ]
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from helpers.project import SampleProject, patch
+from helpers.unpack import layer_tree
 
 ALL = [
     "wheel:demo",
@@ -320,3 +321,30 @@ def test_28_from_a_folder_within(built: SampleProject) -> None:
     again = built.build(cwd=built.root / "over" / "files")
     assert again["built"] == []
     assert again["images"] == built.first["images"]
+
+
+def test_an_overlay_s_program_stays_executable(project: SampleProject) -> None:
+    program = project.root / "over/files/vllm/extra/tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    before = project.build()
+    assert layer_tree(project.layout(), "over")["opt/demo/vllm/extra/tool"].executable
+    program.chmod(0o644)
+    after = project.build()
+    assert after["built"] == ["overlay:over", "layer:over", "image:demo"]
+    assert after["images"] != before["images"]
+    assert not layer_tree(project.layout(), "over")["opt/demo/vllm/extra/tool"].executable
+
+
+def test_hq_s_own_lists_cannot_be_replaced(project: SampleProject) -> None:
+    project.write("over/files/demo-1.0.dist-info/hq/series.csv", "x")
+    done = project.run("build")
+    assert (done.returncode, done.stderr.split("\n")[-5:-1]) == (
+        1,
+        [
+            "error: demo-1.0.dist-info/hq/series.csv is written by hq itself",
+            "  at: demo-1.0.dist-info/hq/series.csv",
+            "  node: layer:over",
+            "  help: RECORD and the lists of layers follow from what is changed; leave them out",
+        ],
+    )

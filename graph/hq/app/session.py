@@ -104,7 +104,9 @@ class Session:
         """The graph of a declaration."""
         items = [*spec.series, *(item for overlay in spec.overlays for item in overlay.patches)]
         self._bases.declare(image.base for image in spec.images)
-        return pin_graph(spec, self._touched(items))
+        added = (source for overlay in spec.overlays for source in overlay.files.values())
+        executable = {source for source in added if self.sources.is_executable(source)}
+        return pin_graph(spec, self._touched(items), executable)
 
     def _touched(self, items: list[SeriesItem]) -> Mapping[str, tuple[str, ...]]:
         known = self.memory.load("touched")

@@ -46,6 +46,11 @@ class ProjectSources:
             seen = self.seen[path] = self._look(path)
         return seen.ref
 
+    def is_executable(self, path: str) -> bool:
+        """Whether a file's owner may execute it. Raises as ``ref``."""
+        self.ref(path)
+        return bool(self.seen[path].status.st_mode & stat.S_IXUSR)
+
     def _look(self, path: str) -> Seen:
         try:
             state = self._cache.digest_file(path)

@@ -12,7 +12,7 @@ and the layer that holds them merges their deltas.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from hq.model.canonical import Value
 from hq.model.errors import UsageError
@@ -32,11 +32,16 @@ VERSIONS: Mapping[str, int] = {
 }
 
 
-def pin_graph(spec: PinSpec, touched: Mapping[str, tuple[str, ...]]) -> Graph:
+def pin_graph(
+    spec: PinSpec,
+    touched: Mapping[str, tuple[str, ...]],
+    executable: Collection[str] = frozenset(),
+) -> Graph:
     """The graph of one pin.
 
-    ``touched`` gives for every patch (``item_key``) the paths it touches. Raises ``UsageError``
-    for two patches of one name.
+    ``touched`` gives for every patch (``item_key``) the paths it touches; ``executable``: the
+    source files of overlays that their owner may execute. Raises ``UsageError`` for two patches of
+    one name.
     """
     wheel = wheel_node(spec.wheel)
     nodes = [wheel]
@@ -51,7 +56,7 @@ def pin_graph(spec: PinSpec, touched: Mapping[str, tuple[str, ...]]) -> Graph:
         nodes.append(_envs_node(spec.knobs.target, spec.knobs.registry, writers))
         writers.add("envs", [spec.knobs.target])
     for overlay in spec.overlays:
-        node = _overlay_node(overlay, touched, writers)
+        node = _overlay_node(overlay, touched, writers, executable)
         nodes.append(node)
         writers.add(node.name, _overlay_paths(overlay, touched))
     if spec.knobs is not None:
@@ -132,7 +137,10 @@ def _overlay_paths(overlay: OverlaySpec, touched: Mapping[str, tuple[str, ...]])
 
 
 def _overlay_node(
-    overlay: OverlaySpec, touched: Mapping[str, tuple[str, ...]], writers: Writers
+    overlay: OverlaySpec,
+    touched: Mapping[str, tuple[str, ...]],
+    writers: Writers,
+    executable: Collection[str],
 ) -> Node:
     inputs: dict[str, Selector] = {
         f"new:{path}": Source(source) for path, source in sorted(overlay.files.items())
@@ -159,5 +167,8 @@ def _overlay_node(
             for fact in overlay.facts
         ],
     }
+    programs = sorted(path for path, source in overlay.files.items() if source in executable)
+    if programs:
+        params["executable"] = programs
     name = f"overlay:{overlay.name}"
     return Node(name, "overlay", VERSIONS["overlay"], params, inputs)

@@ -88,7 +88,12 @@ def _parameter_changes(old: object, new: object, path: str = "") -> Iterator[Rea
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in sorted({*old, *new}):
             inner = f"{path}.{name}" if path else str(name)
-            yield from _parameter_changes(old.get(name), new.get(name), inner)
+            if name not in old:
+                yield Reason(PARAMETER, inner, "nothing", _short(new[name]))
+            elif name not in new:
+                yield Reason(PARAMETER, inner, _short(old[name]), "nothing")
+            else:
+                yield from _parameter_changes(old[name], new[name], inner)
     elif isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
         yield from _list_changes(list(old), list(new), path)
     elif old != new:

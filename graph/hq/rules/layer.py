@@ -14,6 +14,7 @@ from typing import cast
 
 from hq.model.action import Json
 from hq.model.digest import BlobRef
+from hq.model.errors import BuildError, Location
 from hq.model.tree import FILE, Entry, merge
 from hq.oci.arrange import File, Item, Packed, Removed
 from hq.oci.encode import Compression
@@ -51,6 +52,14 @@ def _wheel_layer(context: Context) -> LayerResult:
 
 def _changes_layer(context: Context) -> LayerResult:
     merged = merge(context.delta(f"delta:{name}") for name in context.names("delta:"))
+    own = str(context.params["dist_info"]) + "/"
+    for path in merged:
+        if path == f"{own}RECORD" or path.startswith(f"{own}hq/"):
+            raise BuildError(
+                f"{path} is written by hq itself",
+                where=Location(path),
+                hint="RECORD and the lists of layers follow from what is changed; leave them out",
+            )
     items = [_item(context, path, entry) for path, entry in merged.items()]
     items += [
         File(path, FILE, lambda data=data: data)  # type: ignore[misc]

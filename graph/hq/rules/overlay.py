@@ -33,6 +33,7 @@ def run(context: Context) -> Made:
 
 def _copy(context: Context, tree: Tree) -> None:
     replaces = cast("list[str]", context.params["replaces"])
+    programs = cast("list[str]", context.params.get("executable", []))
     for path in context.names("new:"):
         source = context.source(f"new:{path}").path
         standing = tree.read(path)
@@ -50,7 +51,7 @@ def _copy(context: Context, tree: Tree) -> None:
                 f"the overlay cannot put a file at {path}: {above[0]} is no directory",
                 where=Location(source),
             )
-        tree.write(path, File("f", data))
+        tree.write(path, File("x" if path in programs else "f", data))
 
 
 def _standing(standing: File, data: bytes) -> str:
