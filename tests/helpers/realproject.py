@@ -35,11 +35,11 @@ class RealProject(SampleProject):
         self.store = folder / "store"
         self.links = Path(os.environ.get("HQ_TEST_WHEELS", ""))
         self.first = {}
-        for name in ("patches", "kvarn"):
+        for name in ("patches", "kvarn", "images/launch"):
             shutil.copytree(ROOT / name, self.root / name)
         lines = [
             'schema = "hq.project/1"\noverlays = ["kvarn/overlay.toml"]\n'
-            'images = ["images/vllm.toml"]\n\n[project]\nname = "vllm"\ndefault-pin = "0.29.0"\n\n'
+            'images = ["images/vllm.toml", "images/serve.toml"]\n\n[project]\nname = "vllm"\ndefault-pin = "0.29.0"\n\n'
             '[knobs]\nregistry = "patches/knobs.toml"\ntarget = "vllm/envs.py"\n'
         ]
         for pin in PINS:
@@ -49,6 +49,12 @@ class RealProject(SampleProject):
             )
         self.write("build.toml", "\n".join(lines))
         self.image("gzip")
+        # Never built: the registry names the launchers, so an image has to have them.
+        self.write(
+            "images/serve.toml",
+            'schema = "hq.image/1"\nname = "serve"\ndefault = false\nprefix = "/opt/site"\n\n'
+            '[launch]\nfiles = { "/opt/serve" = "images/launch/serve" }\n',
+        )
 
     def image(self, compression: str) -> None:
         """Declares the image."""
