@@ -196,6 +196,13 @@ def test_a_launcher_that_is_said_to_export_must(project: SampleProject) -> None:
     assert "VLLM_FORK_LEVEL is declared as exported by images/launch/serve, which does not" in error
 
 
+def test_envs_check_knows_the_launchers(project: SampleProject) -> None:
+    launching(project)
+    done = project.run("envs", "check")
+    assert done.returncode == 0, done.stdout
+    assert "launcher" not in done.stdout
+
+
 # hq run.
 
 

@@ -12,10 +12,11 @@ from hq.app.build import build
 from hq.app.envs import ChangedFile, Report, check
 from hq.app.session import Session
 from hq.execute.walk import Observer, Outcome
+from hq.knobs.audit import Export
 from hq.knobs.registry import Registry, from_values
 from hq.model.action import ActionResult
 from hq.model.digest import BlobRef
-from hq.model.errors import UsageError
+from hq.model.errors import Location, UsageError
 from hq.model.project import KnobsSpec, PinSpec
 from hq.model.tree import merge
 from hq.wheels.content import extract
@@ -35,7 +36,14 @@ def check_pin(session: Session, pin: str, observer: Observer) -> Report:
     if envs_py is None:
         raise UsageError(f"there is no {knobs.target} in the tree", hint="see knobs.target")
     files = _files(session, wheel, {p: r for p, r in changed.items() if p != knobs.target})
-    return check(envs_py, registry_of(spec), files, envs_path=knobs.target)
+    return check(
+        envs_py,
+        registry_of(spec),
+        files,
+        exports=[Export(e.name, e.exporter, Location(e.file, e.line)) for e in spec.exports],
+        exporters=spec.exporters,
+        envs_path=knobs.target,
+    )
 
 
 def registry_of(spec: PinSpec) -> Registry:
