@@ -157,9 +157,10 @@ class _Replay:
         name = str(record.params["name"])
         files: dict[str, File | None] = {}
         now: dict[str, Origins | None] = {}
+        programs = record.params.get("executable", ())
         for path in record.params["files"]:
             data = self._tree.source(node, f"new:{path}")
-            files[path] = File("f", data)
+            files[path] = File("x" if path in programs else "f", data)
             now[path] = whole("overlay", node, name, record.what[f"new:{path}"], data)
 
         def read(path: str) -> File | None:
