@@ -98,6 +98,7 @@ class State:
             "notes": {str(number): rows for number, rows in sorted(self.notes.items())},
             "stopped": self.stopped._asdict() if self.stopped is not None else None,
         }
+        own_folder(self.root)
         write_file(os.path.join(self.folder, "state.json"), json.dumps(value, indent=1).encode())
 
     def clear(self) -> None:
@@ -149,6 +150,15 @@ class State:
         if not os.path.exists(os.path.join(folder, "after")):
             return None
         return read_file(os.path.join(folder, "before")), read_file(os.path.join(folder, "after"))
+
+
+def own_folder(root: str) -> str:
+    """``.hq`` below the project, which keeps itself out of git. Raises ``InfrastructureError``."""
+    folder = os.path.join(root, ".hq")
+    ignore = os.path.join(folder, ".gitignore")
+    if not os.path.exists(ignore):
+        write_file(ignore, b"*\n")
+    return folder
 
 
 def write_file(path: str, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from hq.app.config import read_project
@@ -9,10 +10,13 @@ from hq.app.folder import ProjectFolder
 from hq.app.port_steps import Goal, knobs_of, open_goal, steps_of
 from hq.app.port_trees import Trees
 from hq.app.session import Session
+from hq.knobs.registry import from_values
 from hq.model.action import Json
+from hq.model.project import PinSpec
 from hq.port.commits import Touched, named, touched
+from hq.port.declared import Broken, broken_facts, broken_knobs
 from hq.port.program import Parsed
-from hq.port.replay import replay
+from hq.port.replay import Replay, replay
 from hq.port.report import document, text
 from hq.port.retire import Proposal, proposals
 from hq.port.review import Finding, review, side
@@ -27,20 +31,24 @@ class Report(NamedTuple):
     findings: tuple[Finding, ...]
     carried: tuple[Proposal, ...] = ()
     commits: tuple[Touched, ...] = ()
+    broken: tuple[Broken, ...] = ()
 
     @property
     def is_clean(self) -> bool:
         """Whether every patch applies, without doubt."""
         found = self.triage
-        return not found.of("fails") and not found.of("doubtful") and not found.taken
+        doubts = found.of("fails") or found.of("doubtful") or found.taken or self.broken
+        return not doubts
 
     def as_text(self, *, markdown: bool = False) -> str:
         """For people."""
-        return text(self.triage, self.findings, self.carried, self.commits, markdown=markdown)
+        return text(
+            self.triage, self.findings, self.carried, self.commits, self.broken, markdown=markdown
+        )
 
     def as_json(self) -> dict[str, Json]:
         """The ``hq.triage/1`` document."""
-        return document(self.triage, self.findings, self.carried, self.commits)
+        return document(self.triage, self.findings, self.carried, self.commits, self.broken)
 
 
 def run_triage(
@@ -69,7 +77,15 @@ def run_triage(
         after = side(replay(new, steps), parsed)
         found = triage(old, new, steps, after.whole, large, after.replay)
         findings = review(before, after, knobs_of(spec)) if reviewed else ()
-        if history is None:
-            return Report(found, findings, proposals(before.replay, after.replay))
-        carried = proposals(before.replay, after.replay, named(after.replay, history.between()))
-        return Report(found, findings, carried, tuple(touched(old, new, after.replay, history)))
+        commits = history.between() if history is not None else ()
+        carried = proposals(before.replay, after.replay, named(after.replay, commits))
+        behind = touched(old, new, after.replay, history) if history is not None else ()
+        broken = _broken(spec, before.replay, after.replay)
+        return Report(found, findings, carried, tuple(behind), tuple(broken))
+
+
+def _broken(spec: PinSpec, before: Replay, after: Replay) -> Iterator[Broken]:
+    for overlay in spec.overlays:
+        yield from broken_facts(overlay.facts, before, after)
+    if spec.knobs is not None:
+        yield from broken_knobs(spec.knobs.target, from_values(spec.knobs.registry), after)

@@ -16,18 +16,19 @@ import datetime as dt
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hq.app.config import read_project
 from hq.app.folder import ProjectFolder
-from hq.app.port_state import read_file, write_file
+from hq.app.port_state import own_folder, read_file, write_file
 from hq.app.port_steps import steps_of
 from hq.app.port_trees import Trees, WheelTree
 from hq.app.session import Session
 from hq.app.validate import did_you_mean
 from hq.model.digest import Digest
-from hq.model.errors import BuildError, Location, UsageError
+from hq.model.errors import BuildError, InfrastructureError, Location, UsageError
 from hq.model.project import PinSpec
 from hq.patchwork.apply import File, PatchOutcome, apply_patch
 from hq.patchwork.explain import failure
@@ -164,9 +165,21 @@ def _lay_out(
         tree = trees.of_pin(spec.pin)
         left_out = [member for member in tree.paths() if tree.size(member) > LARGEST]
         layers = list(_layers(tree, set(left_out), below))
-    make_repository(folder, layers)
-    write_file(os.path.join(folder, _NOTE), json.dumps(note, indent=1, sort_keys=True).encode())
-    fits = step is None or apply_what_fits(folder, step.data)
+    own_folder(session.settings.root)
+    # Made beside its place and renamed, so that a work tree is there whole or not at all.
+    temporary = f"{folder}.{os.getpid()}.new"
+    try:
+        make_repository(temporary, layers)
+        text = json.dumps(note, indent=1, sort_keys=True)
+        write_file(os.path.join(temporary, _NOTE), text.encode())
+        fits = step is None or apply_what_fits(temporary, step.data)
+        os.rename(temporary, folder)
+    except OSError as error:
+        raise InfrastructureError(
+            f"cannot make the work tree: {error.strerror}", where=Location(folder)
+        ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     name = str(note["name"])
     return Edit(name, folder, len(layers), tuple(left_out), fits)
 

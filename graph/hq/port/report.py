@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from hq.model.action import Json
 from hq.port.commits import Touched
 from hq.port.corpus import Place
+from hq.port.declared import Broken
 from hq.port.retire import Proposal
 from hq.port.review import Finding
 from hq.port.triage import Change, Ground, HunkRow, PatchRow, Triage
@@ -15,6 +16,7 @@ SCHEMA = "hq.triage/1"
 _TITLES = {
     "fails": "Fails",
     "doubtful": "Doubtful: fuzz, twins, far away, there already",
+    "broken": "Declared, and not so in the new tree",
     "moved": "Clean, and the ground moved",
     "findings": "Clean, and no longer means what it did",
     "commits": "Upstream's commits",
@@ -45,6 +47,7 @@ def document(
     findings: Sequence[Finding] = (),
     carried: Sequence[Proposal] = (),
     commits: Sequence[Touched] = (),
+    broken: Sequence[Broken] = (),
 ) -> dict[str, Json]:
     """The ``hq.triage/1`` document."""
     return {
@@ -63,6 +66,7 @@ def document(
         "findings": [finding_document(finding) for finding in findings],
         "carried": [_proposal(one) for one in carried],
         "commits": [_touched(one) for one in commits],
+        "broken": [{"what": one.what, "path": one.path, "found": one.found} for one in broken],
     }
 
 
@@ -171,6 +175,7 @@ def text(
     findings: Sequence[Finding] = (),
     carried: Sequence[Proposal] = (),
     commits: Sequence[Touched] = (),
+    broken: Sequence[Broken] = (),
     *,
     markdown: bool = False,
 ) -> str:
@@ -179,6 +184,7 @@ def text(
     sections: list[tuple[str, list[str]]] = [
         ("fails", [_hunk_line(row) for row in found.of("fails")] + list(_whole(found))),
         ("doubtful", [_hunk_line(row) for row in found.of("doubtful")]),
+        ("broken", [f"{one.path}: {one.what}: {one.found}" for one in broken]),
         ("moved", [line for row in found.moved for line in _ground_lines(row)]),
         ("findings", [line for one in findings for line in finding_lines(one)]),
         ("carried", [line for one in carried for line in _proposal_lines(one)]),

@@ -117,11 +117,15 @@ class Git:
         wanted = [f":(literal){path}" for path in paths]
         if not wanted:
             return []
-        out = self.run("status", "--porcelain", "-z", "--untracked-files=all", "--", *wanted)
+        out = self.run(
+            "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", *wanted
+        )
         return sorted({os.fsdecode(row[3:]) for row in out.split(b"\0") if len(row) > 3})
 
     def has_branch(self, name: str) -> bool:
-        """Whether a branch of this name is there."""
+        """Whether a branch of this name is there. Raises ``UsageError`` for no branch's name."""
+        if self.call("check-ref-format", f"refs/heads/{name}")[0]:
+            raise UsageError(f"{name!r} is no name for a branch", hint="give --branch another name")
         code, _ = self.call("show-ref", "--verify", "--quiet", f"refs/heads/{name}")
         return code == 0
 
