@@ -78,12 +78,14 @@ def test_the_same_build(built: SampleProject) -> None:
 
 
 def test_only_some_files_and_parts(changed: SampleProject) -> None:
-    done = changed.run("diff", "old/demo-1.0", "demo", "vllm/extra", "--only", "files")
+    done = changed.run("diff", "old/demo-1.0", "demo", "--path", "vllm/extra", "--only", "files")
     assert done.stdout == "files: 1 added, 10 the same\n  A vllm/extra/more.py\n"
 
 
 def test_json(changed: SampleProject) -> None:
-    done = changed.run("diff", "--json", "old/demo-1.0.records.json", "demo", "vllm/one.py")
+    done = changed.run(
+        "diff", "--json", "old/demo-1.0.records.json", "demo", "--path", "vllm/one.py"
+    )
     document: dict[str, Any] = json.loads(done.stdout)
     assert document["schema"] == "hq.diff/1"
     assert document["nodes"]["same"] == 6
@@ -105,7 +107,7 @@ def test_json(changed: SampleProject) -> None:
 def test_gnu_patch_takes_it(changed: SampleProject, tmp_path: Path) -> None:
     if shutil.which("patch") is None:
         pytest.skip("GNU patch is not installed")
-    done = changed.run("diff", "old/demo-1.0", "demo", "vllm/one.py", "--only", "text")
+    done = changed.run("diff", "old/demo-1.0", "demo", "--path", "vllm/one.py", "--only", "text")
     target = tmp_path / "tree/vllm/one.py"
     target.parent.mkdir(parents=True)
     target.write_text(changed.texts["vllm/one.py"])
@@ -148,3 +150,11 @@ def test_a_folder_that_is_no_layout(built: SampleProject) -> None:
         "error: patches.records.json cannot be read: No such file or directory\n"
         "  help: name a layout that hq build wrote, or its *.records.json\n",
     )
+
+
+def test_a_folder_called_like_an_image(built: SampleProject) -> None:
+    (built.root / "demo").mkdir()
+    assert built.run("diff", "demo", "1.0").returncode == 0
+    done = built.run("diff", "./demo", "1.0")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ./demo.records.json cannot be read: ")

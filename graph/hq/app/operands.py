@@ -41,7 +41,7 @@ def side(session: Session, text: str, observer: Observer, pin: str = "") -> Side
 
     Raises ``UsageError`` for what is none of these, and whatever a build raises.
     """
-    if os.path.exists(text):
+    if "/" in text and os.path.exists(text):
         return Side(text, from_folder(text))
     image, _, named = text.partition(":")
     pins, images = _declared(session, pin or named)
@@ -49,6 +49,9 @@ def side(session: Session, text: str, observer: Observer, pin: str = "") -> Side
         return Side(text, built(session, text, (), observer))
     if image in images and (not named or named in pins):
         return Side(text, built(session, named or pin, (image,), observer))
+    # A folder may be called like an image; a slash says that it is meant.
+    if os.path.exists(text):
+        return Side(text, from_folder(text))
     records = _from_git(session, text, observer)
     if records is not None:
         return Side(text, records)

@@ -18,7 +18,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a pin, an image, a layout or a records file")
     parser.add_argument("b", metavar="B", help="the other one")
     parser.add_argument(
-        "paths", metavar="PATH", nargs="*", help="only files at or beneath these paths of the tree"
+        "--path",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="only files at or beneath this path of the tree; may be repeated",
     )
     parser.add_argument(
         "--only",
@@ -44,7 +48,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
             sides = [side(opened, name, observer, parsed.pin) for name in (parsed.a, parsed.b)]
         finally:
             observer.close()
-        found = compare(sides[0], sides[1], opened.disk, parsed.paths)
+        found = compare(sides[0], sides[1], opened.disk, parsed.path)
         if parsed.json:
             invocation.console.print(json.dumps(to_json(found), indent=1))
         else:
