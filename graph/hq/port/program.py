@@ -81,6 +81,9 @@ class Program:
         self._parsed: Parsed = {} if parsed is None else parsed
         self._paths = frozenset(paths)
         self._folders = {path.rpartition("/")[0] for path in self._paths}
+        # ``pkg/_C.abi3.so`` and ``pkg/_C.cpython-313-….so`` are both ``pkg/_C``.
+        others = (path for path in view.tree.paths() if path.endswith((".so", ".pyd", ".pyi")))
+        self._compiled = {path.rpartition("/")[0] + "/" + _stem(path) for path in others}
         self._modules: dict[str, Module | None] = {}
         self._members: dict[tuple[str, int], dict[str, Binding]] = {}
         self.tops = frozenset(path.partition("/")[0] for path in self._paths if "/" in path)
@@ -117,10 +120,9 @@ class Program:
         path = self.path_of(dotted)
         if path:
             return self.module(path)
-        # A folder without __init__ is a package too; a compiled module is no Python.
+        # A folder without __init__ is a package too; a compiled module cannot be read.
         base = dotted.replace(".", "/")
-        compiled = any(self._view.read(f"{base}{end}") for end in (".abi3.so", ".so", ".pyi"))
-        return None if base in self._folders or compiled else Missing()
+        return None if base in self._folders or base in self._compiled else Missing()
 
     # -- names ----------------------------------------------------------------------------------
 
@@ -307,6 +309,10 @@ class Program:
             yield node, any("kw_only=True" in word for word in made)
 
 
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0]
+
+
 # -- reading a file --------------------------------------------------------------------------------
 
 
@@ -393,6 +399,8 @@ def _value_bindings(node: ast.stmt, line: int) -> Iterator[tuple[str, Binding]]:
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         binding = Binding("value", node, line, type_=node.annotation, value=node.value)
         yield node.target.id, binding
+        for name in stored(node.value) if node.value is not None else ():
+            yield name, Binding("value", node, line)
     elif isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Name):
@@ -400,6 +408,8 @@ def _value_bindings(node: ast.stmt, line: int) -> Iterator[tuple[str, Binding]]:
             else:
                 for name in stored(target):
                     yield name, Binding("value", node, line)
+        for name in stored(node.value):
+            yield name, Binding("value", node, line)
     else:
         for part in heads(node):
             for name in stored(part):
@@ -410,10 +420,12 @@ def heads(node: ast.AST) -> Iterator[ast.AST]:
     """The parts of a statement that are no blocks of statements."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ExceptHandler):
+            if child.type is not None:
+                yield child.type
             if child.name:
                 yield ast.Name(child.name, ast.Store())
         elif isinstance(child, ast.match_case):
-            yield child.pattern
+            yield from (part for part in (child.pattern, child.guard) if part is not None)
         elif not isinstance(child, ast.stmt):
             yield child
 

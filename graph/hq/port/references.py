@@ -26,7 +26,7 @@ from hq.port.program import (
     stored,
 )
 from hq.port.replay import Origin
-from hq.port.signature import LAUNCH_OPTIONS, given, misfit, refuses, signature_of
+from hq.port.signature import LAUNCH_OPTIONS, Signature, given, misfit, refuses, signature_of
 
 _BUILTINS: Final = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "__path__", "__class__", "__spec__", "__annotations__",
@@ -137,7 +137,7 @@ class _Walk:
                 self._expression(default)
         if node.returns is not None:
             self._expression(node.returns)
-        scope = _Scope(node, [one.arg for one in every])
+        scope = _Scope(node, [*(one.arg for one in every), *_type_parameters(node)])
         scope.names |= set(_local_names(node.body, self._module))
         for one in every:
             scope.types[one.arg] = self._program.annotated(self._module, one.annotation)
@@ -149,7 +149,7 @@ class _Walk:
     def _class(self, node: ast.ClassDef) -> None:
         for part in (*node.decorator_list, *node.bases, *(key.value for key in node.keywords)):
             self._expression(part)
-        scope = _Scope(node, _local_names(node.body, self._module))
+        scope = _Scope(node, [*_local_names(node.body, self._module), *_type_parameters(node)])
         self._within(scope, lambda: self.statements(node.body))
 
     def _within(self, scope: _Scope, run: object) -> None:
@@ -280,7 +280,7 @@ class _Walk:
             return
         problem = ""
         if isinstance(base.binding.node, _Function):
-            problem = refuses(signature_of(node), signature_of(base.binding.node))
+            problem = refuses(_bound(node), _bound(base.binding.node))
         text = f"{_called(owner)}.{node.name}"
         self._add("override", [node.lineno], text, node.name, base, problem)
 
@@ -392,9 +392,21 @@ def _called(found: Found) -> str:
     return node.name
 
 
+def _bound(node: _Function) -> Signature:
+    """What a method takes behind its first parameter, if it has one of its own."""
+    signature = signature_of(node)
+    words = {ast.unparse(one) for one in node.decorator_list}
+    return signature if "staticmethod" in words else signature.without_first()
+
+
 def _is_static(node: _Function) -> bool:
     words = {ast.unparse(one) for one in node.decorator_list}
     return bool(words & {"staticmethod", "classmethod"})
+
+
+def _type_parameters(node: ast.AST) -> list[str]:
+    """Names in ``def f[T]`` and ``class C[T]``, which Python has since 3.12."""
+    return [one.name for one in getattr(node, "type_params", ())]
 
 
 def _local_names(body: Iterable[ast.stmt], module: Module) -> Iterator[str]:
