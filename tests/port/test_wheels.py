@@ -203,7 +203,7 @@ def attempt_on(view: View, step: PatchStep) -> Tried:
 
 
 def test_what_syntax_says_of_a_working_release_is_right() -> None:
-    """As if upstream had been written by patches: every name is bound and nearly every call fits."""
+    """As if patches had written upstream: every name is bound, and nearly every call fits."""
     tree = open_wheel("0.29.0")
     python = [path for path in tree.paths() if path.endswith(".py")]
     view = View(tree)

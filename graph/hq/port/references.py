@@ -182,11 +182,26 @@ class _Walk:
             self._within(_Scope(node, names), lambda: self._expression(node.body))
             return
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
-            names = [name for one in node.generators for name in stored(one.target)]
-            self._within(_Scope(node, names), lambda: self._children(node))
+            self._comprehension(node)
             return
         self._note(node)
         self._children(node)
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+    ) -> None:
+        # The first iterable belongs to the scope around it, which may be a class body.
+        first = node.generators[0]
+        self._expression(first.iter)
+        rest: list[ast.AST] = [first.target, *first.ifs, *node.generators[1:]]
+        rest += [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+
+        def inside() -> None:
+            for part in rest:
+                self._expression(part)
+
+        names = [name for one in node.generators for name in stored(one.target)]
+        self._within(_Scope(node, names), inside)
 
     def _children(self, node: ast.AST) -> None:
         for child in ast.iter_child_nodes(node):
