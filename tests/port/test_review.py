@@ -283,3 +283,18 @@ def test_what_a_patch_defined_that_does_not_apply_any_more_is_not_told_twice() -
     body = KERNEL.replace("def limit(value, low, high=10):\n    return value\n", "")
     new = DictTree("2.0", {**OLD.files, "pkg/kernel.py": body})
     assert run_review(OLD, new, first, user) == ()
+
+
+def test_a_new_caller_of_a_function_whose_parameters_a_patch_changes_is_found() -> None:
+    change = ("pkg/kernel.py", "def limit(value, low, high=10):", "def limit(value, low, high):")
+    # A caller that is refused in the old release too is the patch's own affair.
+    old = OLD.edited("1.0", ("pkg/user.py", "        third = 3\n", "        limit(x, 1)\n"))
+    new = old.edited("2.0", ("pkg/user.py", "        first = 1\n", "        limit(first, 2)\n"))
+    step = patch_step(old, "add", change)
+    assert run_review(old, DictTree("2.0", old.files), step) == ()
+    [one] = run_review(old, new, step)
+    assert list(finding_lines(one)) == [
+        "patches/add.patch:15: upstream's call of limit does not fit the parameters that it has "
+        "here [caller]",
+        "  2.0 pkg/user.py:8: limit(first, 2)",
+    ]

@@ -12,6 +12,7 @@ attribute          (of a value of unknown type: nothing in the tree sets or defi
 default            the same, where the line reads it with a default: the fault that says nothing
 call, launch       the arguments no longer fit; ``launch`` is a Triton kernel's
 override           a base's method takes what the override does not, or is gone
+caller             upstream calls a function, whose parameters a patch changes, in a way it refuses
 knob               a stock knob that is read is retired, or an own knob is upstream's now
 duplicate          upstream's new code defines or does what a patch adds
 =================  ===========================================================================
@@ -30,7 +31,7 @@ from hq.model.errors import HqError, Location
 from hq.patchwork.apply import split_lines
 from hq.port.corpus import Corpus
 from hq.port.outline import outline
-from hq.port.program import Found, Missing, Module, Parsed, Program
+from hq.port.program import Answer, Found, Missing, Module, Parsed, Program
 from hq.port.references import Reference, by_key, references
 from hq.port.replay import Origin, Replay
 from hq.port.tree import Tree, same_file
@@ -40,6 +41,7 @@ _FEWEST = 3  # such lines before likeness counts
 _SHARE = 0.6
 _MOST_SETTERS = 50
 _SHOWN_SETTERS = 3
+_MOST_CALLERS = 200
 
 
 class Upstream(NamedTuple):
@@ -112,7 +114,7 @@ def review(
     are called otherwise.
     """
     judge = _Judge(before, after, knobs, names or {})
-    found = [*judge.references(), *judge.knobs(), *judge.duplicates()]
+    found = [*judge.references(), *judge.callers(), *judge.knobs(), *judge.duplicates()]
     unique: dict[tuple[Location, str, str], Finding] = {}
     for one in found:
         unique.setdefault((one.where, one.kind, one.message), one)
@@ -280,6 +282,74 @@ class _Judge:
                         for place in places[:_SHOWN_SETTERS]
                     )
         return self._gone[word]
+
+    # -- callers --------------------------------------------------------------------------------
+
+    def callers(self) -> Iterator[Finding]:
+        """Calls by upstream that do not fit parameters which a patch changed, and did before."""
+        known = {
+            (path, text.strip())
+            for found in self._changed_heads(self._before)
+            for path, _, text in self._misfits(self._before, found)
+        }
+        for found in self._changed_heads(self._after):
+            for one, line, text in self._misfits(self._after, found):
+                if (one, text.strip()) in known:
+                    continue
+                origin = _at(self._after.replay.origins[found.module.path], found.binding.line)
+                if origin is None:
+                    continue
+                name = getattr(found.binding.node, "name", "")
+                message = f"upstream's call of {name} does not fit the parameters that it has here"
+                upstream = self._upstream(self._after, one, line)
+                place = Location(*origin)
+                yield Finding(
+                    place, found.module.path, found.binding.line, "caller", message, (upstream,)
+                )
+
+    def _changed_heads(self, side_: Side) -> Iterator[Found]:
+        """Functions of upstream's whose ``def`` has an own line."""
+        for path, origins in sorted(side_.replay.origins.items()):
+            module = side_.program.module(path) if path.endswith(".py") else None
+            stock = {one.name for one in outline(_data(side_.replay.tree, path))}
+            for one in outline(side_.replay.view.data(path)) if module is not None else ():
+                if one.is_class or one.name not in stock or module is None:
+                    continue
+                answer: Answer = module
+                for part in one.name.split("."):
+                    answer = side_.program.attribute(answer, part)
+                if not isinstance(answer, Found):
+                    continue
+                node = answer.binding.node
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    head = range(node.lineno, node.body[0].lineno)
+                    if any(_at(origins, line) is not None for line in head):
+                        yield answer
+
+    def _misfits(self, side_: Side, found: Found) -> Iterator[tuple[str, int, str]]:
+        """Upstream's calls of a function that do not fit: path, line, text."""
+        node = found.binding.node
+        assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        corpus = side_.whole()
+        lines: dict[str, set[int]] = {}
+        for at in islice(corpus.find(node.name), _MOST_CALLERS):
+            place = corpus.place(at)
+            lines.setdefault(place.path, set()).add(place.line)
+        for path, numbers in sorted(lines.items()):
+            own = side_.replay.origins.get(path, [])
+            count = max(numbers)
+            asked = [
+                Origin(path, line) if line in numbers and _at(own, line) is None else None
+                for line in range(1, count + 1)
+            ]
+            for one in references(side_.program, path, asked):
+                same = isinstance(one.answer, Found) and one.answer.binding.node is node
+                if one.kind in ("call", "launch") and same and one.problem:
+                    yield (
+                        path,
+                        one.line,
+                        _shown(split_lines(side_.replay.view.data(path)), one.line),
+                    )
 
     # -- knobs ----------------------------------------------------------------------------------
 
