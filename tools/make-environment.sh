@@ -39,21 +39,23 @@ fi
 
 printf 'hq: making its environment in %s (once)\n' "$environment" >&2
 rm -f "$environment/ready"
-arguments=
-for file in "$@"; do arguments="$arguments --requirement $file"; done
-install="--quiet --disable-pip-version-check --no-input --require-hashes --only-binary :all:"
+# The positional parameters are the one list of a shell that keeps blanks in its elements: first the
+# requirements' files, then the options of pip before them, then the command before those.
+for file in "$@"; do
+    set -- "$@" --requirement "$file"
+    shift
+done
+set -- --quiet --disable-pip-version-check --no-input --require-hashes --only-binary :all: "$@"
 if "$python" -m venv --clear "$environment" >"$environment.log" 2>&1; then
-    set -- "$environment/bin/python" -m pip install
+    set -- "$environment/bin/python" -m pip install "$@"
 elif "$python" -m venv --clear --without-pip "$environment" >>"$environment.log" 2>&1; then
     # Debian keeps ensurepip in a package of its own; a pip outside can still install into it.
-    set -- "$python" -m pip --python "$environment/bin/python" install
+    set -- "$python" -m pip --python "$environment/bin/python" install "$@"
 else
     fail "$python cannot make a virtual environment" "see: $environment.log" \
         "help: install its venv module (Debian: apt install python3-venv)"
 fi
-# The lists of options and files are ours and hold no blanks that matter.
-# shellcheck disable=SC2086
-"$@" $install $arguments >>"$environment.log" 2>&1 || {
+"$@" >>"$environment.log" 2>&1 || {
     tail -n 15 "$environment.log" >&2
     fail "hq's own packages could not be installed" \
         "help: pip must reach a package index; see 'pip config list' and $environment.log"
