@@ -224,3 +224,14 @@ def test_the_end_of_a_rebase_says_what_no_longer_means_what_it_did(project: Port
             "vllm.config.Kind: Kind is not defined in vllm/config.py any more",
         ),
     ]
+
+
+def test_a_state_that_cannot_be_read_is_told_and_can_be_given_up(project: PortProject) -> None:
+    project.port("rebase", "--wheel", project.release(CLASH), code=1)
+    project.write(".hq/port/state.json", "{}")
+    assert project.fails("port", "rebase", "--continue", code=1) == (
+        "error: the state of the rebase cannot be read\n  at: ROOT/.hq/port/state.json\n"
+        "  help: give it up with hq port rebase --abort\n"
+    )
+    assert project.run("port", "rebase", "--abort").returncode == 0
+    assert project.port("rebase", "--wheel", project.release())["status"] == "done"

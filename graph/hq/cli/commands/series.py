@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from hq.app import series
 from hq.cli.main import Invocation, project_root
-from hq.cli.options import add_pin, add_store, session
 
 if TYPE_CHECKING:
     from hq.app.ledger import LedgerEntry
@@ -42,8 +41,10 @@ def _editing(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         parser.add_argument(
             "--into", default="", metavar="DIR", help="where (default: .hq/edit/NAME)"
         )
-        add_pin(parser)
-        add_store(parser)
+        parser.add_argument(
+            "--pin", default="", metavar="V", help="the pin (default: build.toml's)"
+        )
+        _store(parser)
     new.add_argument(
         "--after", default="", metavar="PATCH", help="its place (default: the end of the series)"
     )
@@ -57,8 +58,15 @@ def _editing(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     refresh.add_argument(
         "--later", action="store_true", help="make the patches above it again where they merge"
     )
-    add_store(refresh)
+    _store(refresh)
     refresh.set_defaults(run=_refresh)
+
+
+def _store(parser: argparse.ArgumentParser) -> None:
+    # hq.cli.options has the same; it loads the store, which the other commands here do not need.
+    parser.add_argument(
+        "--store", default="", metavar="DIR", help="the store (default: HQ_STORE, or the cache)"
+    )
 
 
 def _action(
@@ -166,6 +174,7 @@ def _ledger() -> tuple[LedgerEntry, ...]:
 
 def _edit(parsed: argparse.Namespace, invocation: Invocation) -> int:
     from hq.app.series_edit import edit, edit_text
+    from hq.cli.options import session
 
     with session(parsed, invocation) as opened:
         done = edit(opened, parsed.name, parsed.pin, _absolute(parsed.into))
@@ -175,6 +184,7 @@ def _edit(parsed: argparse.Namespace, invocation: Invocation) -> int:
 
 def _new(parsed: argparse.Namespace, invocation: Invocation) -> int:
     from hq.app.series_edit import edit_text, new
+    from hq.cli.options import session
 
     with session(parsed, invocation) as opened:
         done = new(opened, parsed.name, parsed.pin, _absolute(parsed.into), parsed.after)
@@ -184,6 +194,7 @@ def _new(parsed: argparse.Namespace, invocation: Invocation) -> int:
 
 def _refresh(parsed: argparse.Namespace, invocation: Invocation) -> int:
     from hq.app.series_edit import refresh, refresh_text
+    from hq.cli.options import session
 
     with session(parsed, invocation) as opened:
         done = refresh(opened, parsed.name, _absolute(parsed.from_), later=parsed.later)
