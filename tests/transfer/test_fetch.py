@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from hq.model.digest import BlobRef, Digest
-from hq.model.errors import BuildError, InfrastructureError
+from hq.model.errors import BuildError, InfrastructureError, UsageError
 from hq.model.project import LockedWheel
 from hq.store.disk import DiskStore
 from hq.transfer import fetch, pip
@@ -436,14 +436,43 @@ def test_a_file_that_is_not_the_locked_wheel_is_refused(
         "  help: do not use this file unless you know why it differs; then lock the pin again"
     )
     assert not os.path.exists(f"{store.root}/cas")
+    # The wheel in the store is no reason to take the file's word.
+    store.put(WHEEL)
+    with pytest.raises(BuildError) as again:
+        import_file(store, str(path), LOCKED)
+    assert str(again.value) == str(caught.value)
 
 
-def test_a_file_that_is_not_there(store: DiskStore, tmp_path: Path) -> None:
-    with pytest.raises(BuildError) as caught:
-        import_file(store, str(tmp_path / "no.whl"), LOCKED)
-    assert str(caught.value) == (
-        f"error: cannot read the wheel: no such file or directory\n  at: {tmp_path}/no.whl"
-    )
+def test_the_locked_wheel_may_be_named_again(store: DiskStore, tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.write_bytes(WHEEL)
+    assert import_file(store, str(path), LOCKED) == import_file(store, str(path), LOCKED)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no.whl", "there is no file '{path}'"),
+        ("a.whl/no.whl", "there is no file '{path}'"),
+        ("folder", "'{path}' is a folder, not a wheel"),
+        ("pipe", "'{path}' is no regular file"),
+        ("loop", "cannot read the wheel '{path}': too many levels of symbolic links"),
+    ],
+)
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_file_that_is_none(
+    store: DiskStore, tmp_path: Path, name: str, message: str, stored: bool
+) -> None:
+    (tmp_path / "a.whl").write_bytes(WHEEL)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    if stored:
+        store.put(WHEEL)
+    with pytest.raises(UsageError) as caught:
+        import_file(store, f"{tmp_path}/{name}", LOCKED)
+    said = message.format(path=f"{tmp_path}/{name}")
+    assert str(caught.value) == f"error: {said}\n  help: name the wheel that is locked, {FILE}"
 
 
 def test_no_pip_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -161,7 +161,10 @@ class Session:
         return self._bases.base_image(digest, os_, architecture, progress)
 
     def supply(self, pin: str, path: str) -> None:
-        """Takes the pin's wheel from a file that the user has. Raises ``BuildError``."""
+        """Takes the pin's wheel from a file that the user has.
+
+        Raises ``UsageError`` for a file that is none, ``BuildError`` for another wheel.
+        """
         from hq.transfer.fetch import import_file
 
         import_file(self.disk, path, self.spec(pin).wheel)

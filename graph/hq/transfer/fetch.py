@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 
 from hq.model.digest import BlobRef, Digest
-from hq.model.errors import BuildError, HqError, InfrastructureError, Location
+from hq.model.errors import BuildError, HqError, InfrastructureError, Location, UsageError
 from hq.model.project import LockedWheel
 from hq.store.disk import DiskStore, hash_file
 from hq.store.faults import disk_fault, human_size
@@ -136,25 +137,41 @@ def import_file(
 ) -> BlobRef:
     """Copies the locked wheel from a file that the user has.
 
-    Raises ``BuildError`` when it is not that wheel, with nothing stored; ``InfrastructureError``.
+    A file that is named is looked at even when the store has the wheel: a build must not pass that
+    was told to take another. Raises ``UsageError`` when there is no such file, ``BuildError`` when
+    it is not that wheel, with nothing stored; ``InfrastructureError``.
     """
-    ref = BlobRef(wheel.sha256, wheel.size)
-    if store.has(ref):
-        return ref
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise BuildError(
-            f"cannot read the wheel: {(error.strerror or '').lower()}", where=Location(path)
-        ) from error
-    with FileReader(fd, os.fstat(fd).st_size, path) as source:
-        _check_space(store, wheel)
+    with _open_named(path, wheel) as source:
         if source.size != wheel.size:
             raise _other_file(wheel, Location(path), *_sizes(wheel.size, source.size))
+        ref = BlobRef(wheel.sha256, wheel.size)
+        if store.has(ref):
+            found = BlobRef(Digest.from_hex(hash_file(source.fd)), source.size)
+            _check_same(found, wheel, Location(path))
+            return ref
+        _check_space(store, wheel)
         with store.create() as writer:
             _copy(source, writer.write_range, progress)
             _check_same(writer.seal(), wheel, Location(path))
             return writer.commit()
+
+
+def _open_named(path: str, wheel: LockedWheel) -> FileReader:
+    hint = f"name the wheel that is locked, {wheel.file}"
+    try:
+        # Without waiting for the other end of a pipe.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"there is no file {path!r}", hint=hint) from None
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise UsageError(f"cannot read the wheel {path!r}: {reason}", hint=hint) from error
+    found = os.fstat(fd)
+    if stat.S_ISREG(found.st_mode):
+        return FileReader(fd, found.st_size, path)
+    os.close(fd)
+    kind = "a folder, not a wheel" if stat.S_ISDIR(found.st_mode) else "no regular file"
+    raise UsageError(f"{path!r} is {kind}", hint=hint)
 
 
 def _copy(

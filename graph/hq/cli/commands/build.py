@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_build_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--wheel", default="", metavar="FILE", help="take the pin's wheel from this file"
+        "--wheel", default=None, metavar="FILE", help="take the pin's wheel from this file"
     )
     parser.add_argument(
         "--locked", action="store_true", help="fail unless everything is as hq pin wrote it down"
@@ -65,7 +65,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
 class Extras(NamedTuple):
     """What only a spelt-out command line asks for. None of it is answered by the fast path."""
 
-    wheel: str = ""
+    wheel: str | None = None
     locked: bool = False
     check: bool = False
     control: str = ""
@@ -90,7 +90,7 @@ def run_request(request: noop.Request, invocation: Invocation, extras: Extras = 
     )
     observer = BuildObserver(console)
     with Session(settings, console.warn) as session:
-        if extras.wheel:
+        if extras.wheel is not None:
             session.supply(request.pin, extras.wheel)
         verify = None
         if extras.locked:
