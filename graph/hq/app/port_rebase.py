@@ -93,6 +93,7 @@ def rebase(
     state = State(session.settings.root)
     if command == "start":
         _refuse_second(state)
+        state.clear()
     else:
         state.load()
         pin, goal = state.pin, Goal(**state.goal)
