@@ -22,6 +22,15 @@ def _add_packages() -> None:
 
 def main() -> int:
     """Runs hq with the process's arguments; returns the exit code."""
+    try:
+        return _main()
+    except KeyboardInterrupt:
+        # While modules load: nothing is begun yet.
+        sys.stderr.write("interrupted\n")
+        return 130
+
+
+def _main() -> int:
     from hq.app import noop
 
     answer = noop.replay(sys.argv[1:], _STARTED)

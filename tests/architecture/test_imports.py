@@ -17,7 +17,7 @@ PACKAGE = ROOT / "graph" / "hq"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # Loaded by the answer of a build in which nothing changed; beside them only what any Python loads.
-FAST = {"hq", "hq.__main__", "hq.app", "hq.app.noop"}
+FAST = {"hq", "hq.__main__", "hq.app", "hq.app.noop", "hq.app.commit"}
 SLOW = {
     *("argparse", "asyncio", "concurrent.futures", "dataclasses", "datetime", "difflib", "email"),
     *("hq.app.config", "hq.app.declaration", "hq.app.validate", "inspect", "logging", "networkx"),

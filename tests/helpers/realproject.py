@@ -39,7 +39,8 @@ class RealProject(SampleProject):
             shutil.copytree(ROOT / name, self.root / name)
         lines = [
             'schema = "hq.project/1"\noverlays = ["kvarn/overlay.toml"]\n'
-            'images = ["images/vllm.toml", "images/serve.toml"]\n\n[project]\nname = "vllm"\ndefault-pin = "0.29.0"\n\n'
+            'images = ["images/vllm.toml", "images/serve.toml"]\n\n'
+            '[project]\nname = "vllm"\ndefault-pin = "0.29.0"\n\n'
             '[knobs]\nregistry = "patches/knobs.toml"\ntarget = "vllm/envs.py"\n'
         ]
         for pin in PINS:

@@ -380,8 +380,9 @@ def _noop_state(session: Session, report: BuildReport, text: str, json_text: str
     state = noop.State(text, json_text)
     for path, seen in sorted(session.sources.seen.items()):
         state.file(session.sources.absolute(path), seen.status, seen.ref.digest.hex)
-    for folder in sorted(session.sources.folders):
-        state.folder(os.path.normpath(session.sources.absolute(folder)))
+    for folder, field in sorted(session.sources.folders.items()):
+        state.folder(folder, field)
+    state.commit(session.settings.root, session.commit())
     state.environment("SOURCE_DATE_EPOCH")
     state.outputs(_outputs(session, report))
     state.modules(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -9,9 +9,8 @@ another way (reftables) gives no commit: a build does not need one.
 from __future__ import annotations
 
 import os
-from typing import Final
 
-_MOST_LINKS: Final = 5
+_MOST_LINKS = 5
 
 
 def head_commit(root: str) -> str:

@@ -199,7 +199,7 @@ class GitSources(ProjectSources):
     def __init__(self, tree: CommitTree, root: str) -> None:
         self.root = root
         self.seen = {}
-        self.folders = set()
+        self.folders = {}
         self._tree = tree
         self._known: dict[str, bytes] = {}
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+
+from hq.app import noop
+from hq.model.errors import Location, UsageError
 
 
 class ProjectFolder:
@@ -26,16 +30,46 @@ def is_private(name: str) -> bool:
     return name.startswith(".") or name == "__pycache__" or name.endswith("~")
 
 
-def files_beneath(base: str) -> list[str]:
+Note = Callable[[str, str], object]
+"""Is told of every folder that was looked into, and what was in it (``noop.folder_field``)."""
+
+
+def files_beneath(base: str, note: Note | None = None) -> list[str]:
     """Every file beneath ``base`` by its path from there, sorted, without private ones.
 
-    A link to a folder counts as a file: it is not entered, and whoever reads it is told so.
+    A link to a folder counts as a file: it is not entered, and whoever reads it is told so. No such
+    folder is one without files. Raises ``UsageError`` for a folder that cannot be read.
     """
     found: list[str] = []
-    for place, folders, names in os.walk(base):
-        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
-        folders[:] = sorted(n for n in folders if not is_private(n) and n not in links)
-        inside = os.path.relpath(place, base)
-        start = "" if inside == "." else inside.replace(os.sep, "/") + "/"
-        found += [start + name for name in [*names, *links] if not is_private(name)]
+    pending = [""]
+    while pending:
+        inside = pending.pop()
+        place = os.path.join(base, inside) if inside else base
+        names = _look(place, inside)
+        if note is not None:
+            note(place, noop.folder_field(names))
+        for name in names or ():
+            plain = name.rstrip("/")
+            if is_private(plain):
+                continue
+            path = f"{inside}/{plain}" if inside else plain
+            if name.endswith("/") and not name.endswith("//"):
+                pending.append(path)
+            else:
+                found.append(path)
     return sorted(found)
+
+
+def _look(place: str, inside: str) -> list[str] | None:
+    try:
+        return noop.marked_names(place)
+    except (FileNotFoundError, NotADirectoryError):
+        if not inside:
+            return None
+        raise UsageError(f"{place} went away while it was read", hint="run hq again") from None
+    except OSError as error:
+        raise UsageError(
+            f"{place} cannot be read: {error.strerror}",
+            where=Location(place),
+            hint="make the folder readable: what is in it is an input",
+        ) from None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Final
 
-FORMAT: Final = "hq.noop/2"
+FORMAT: Final = "hq.noop/3"
 SECONDS: Final = "@SECONDS@"
 """Stands in the answer where the time of this run goes."""
 
@@ -95,14 +95,18 @@ def find_root(start: str) -> str | None:
 
 
 def default_store(environment: Mapping[str, str]) -> str:
-    """``$HQ_STORE``, else ``hq`` in the user's cache folder (XDG base directory specification)."""
+    """``$HQ_STORE``, else ``hq`` in the user's cache folder (XDG base directory specification).
+
+    Empty when what is set is no absolute path.
+    """
     named = environment.get("HQ_STORE")
     if named:
-        return os.path.abspath(named)
+        # Relative, it would be another store in each folder.
+        return named if os.path.isabs(named) else ""
     cache = environment.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         cache = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(cache, "hq")
+    return os.path.join(cache, "hq") if os.path.isabs(cache) else ""
 
 
 def project_folder(store: str, root: str) -> str:
@@ -146,6 +150,8 @@ def _replay(request: Request, started: float) -> str | None:
     if root is None:
         return None
     store = os.path.abspath(request.store) if request.store else default_store(os.environ)
+    if not store:
+        return None
     output = os.path.abspath(request.output) if request.output else os.path.join(root, "dist")
     try:
         with open(
@@ -176,6 +182,8 @@ def _unchanged(lines: list[str]) -> tuple[str, str] | None:
             same = _same_output(rest)
         elif kind == "d":
             same = _same_folder(rest)
+        elif kind == "g":
+            same = _same_commit(rest)
         elif kind == "e":
             name, _, value = rest.partition("\t")
             same = os.environ.get(name, "") == value
@@ -220,15 +228,38 @@ def _digest(path: str) -> str:
 
 def _same_folder(rest: str) -> bool:
     names, path = rest.split("\t", 1)
-    return folder_names(_unescape(path)) == names
-
-
-def folder_names(path: str) -> str:
-    """A folder's names, sorted, as one field: the set of files is an input, times are not."""
     try:
-        return "/".join(_escape(name) for name in sorted(os.listdir(path)))
+        found: list[str] | None = marked_names(_unescape(path))
     except OSError:
+        found = None
+    return folder_field(found) == names
+
+
+def _same_commit(rest: str) -> bool:
+    from hq.app.commit import head_commit
+
+    commit, root = rest.split("\t", 1)
+    return head_commit(_unescape(root)) == commit
+
+
+def marked_names(path: str) -> list[str]:
+    """A folder's names, sorted; those of folders end in ``/``, those of links in ``//``."""
+    with os.scandir(path) as entries:
+        return sorted(entry.name + _mark(entry) for entry in entries)
+
+
+def _mark(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
         return "//"
+    return "/" if entry.is_dir(follow_symlinks=False) else ""
+
+
+def folder_field(names: list[str] | None) -> str:
+    """``marked_names`` as one field: what is there is an input, times are not.
+
+    ``None``: no folder is there.
+    """
+    return "-" if names is None else "+" + "\\0".join(_escape(name) for name in names)
 
 
 def _same_output(rest: str) -> bool:
@@ -273,9 +304,13 @@ class State:
         """An input file."""
         self._lines.append(f"f\t{_signature(status)}\t{sha256_hex}\t{_escape(path)}")
 
-    def folder(self, path: str) -> None:
-        """A folder whose set of names is an input."""
-        self._lines.append(f"d\t{folder_names(path)}\t{_escape(path)}")
+    def folder(self, path: str, field: str) -> None:
+        """A folder, and what was in it when it was looked into (``folder_field``)."""
+        self._lines.append(f"d\t{field}\t{_escape(path)}")
+
+    def commit(self, root: str, commit: str) -> None:
+        """The commit that the project stands at: the provenance names it."""
+        self._lines.append(f"g\t{commit}\t{_escape(root)}")
 
     def environment(self, name: str) -> None:
         """A variable whose value is an input."""
@@ -305,11 +340,22 @@ class State:
 
 def emit(answer: str) -> int:
     """Writes the answer to standard output; returns the exit code."""
+    if sys.stdout is None:  # closed by whoever started hq
+        return 0
     try:
         sys.stdout.buffer.write(answer.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has gone; the interpreter must not flush once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as error:
+        return output_failed(error)
     return 0
+
+
+def output_failed(error: OSError) -> int:
+    """What a failure to write the answer means: 1 when the reader has gone, else 3 with words."""
+    # The interpreter must not flush once more at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return 1
+    if sys.stderr is not None:
+        sys.stderr.write(f"error: cannot write to standard output: {error.strerror}\n")
+    return 3

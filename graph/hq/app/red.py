@@ -171,7 +171,7 @@ class FaultySources(ProjectSources):
     ) -> None:
         self.root = base.root
         self.seen = {}
-        self.folders = set()
+        self.folders = {}
         self._base = base
         self._changed = changed
         self._gone = gone

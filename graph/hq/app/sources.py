@@ -32,7 +32,7 @@ class ProjectSources:
     def __init__(self, root: str, cache: StatCache) -> None:
         self.root = root
         self.seen: dict[str, Seen] = {}
-        self.folders: set[str] = set()
+        self.folders: dict[str, str] = {}
         self._cache = cache
 
     def absolute(self, path: str) -> str:
@@ -52,6 +52,7 @@ class ProjectSources:
         return bool(self.seen[path].status.st_mode & stat.S_IXUSR)
 
     def _look(self, path: str) -> Seen:
+        self._check_link(path)
         try:
             state = self._cache.digest_file(path)
             return Seen(state.status, state.ref)
@@ -59,6 +60,20 @@ class ProjectSources:
             raise _unreadable(path, error) from None
         except BuildError as error:
             raise UsageError(f"{path} is {error.message}", where=Location(path)) from None
+
+    def _check_link(self, path: str) -> None:
+        """A link out of the project is an input that nobody sees (threat: a secret in an image)."""
+        full = self.absolute(path)
+        if not os.path.islink(full):
+            return
+        target, root = os.path.realpath(full), os.path.realpath(self.root)
+        if os.path.commonpath([target, root]) != root:
+            raise UsageError(
+                f"{path} is a link to a place outside of the project",
+                where=Location(path),
+                details=[f"it leads to: {os.readlink(full)}"],
+                hint="put the file itself there",
+            )
 
     def read(self, path: str) -> bytes:
         """The content. Raises ``FileNotFoundError``, and ``BuildError`` if it changed meanwhile."""
@@ -90,20 +105,7 @@ class ProjectSources:
 
     def names(self, folder: str) -> list[str]:
         """Every file beneath ``folder``, by path from it, sorted; hidden ones are left out."""
-        found = files_beneath(self.absolute(folder))
-        self.folders.update(_folders(folder, found))
-        return found
-
-
-def _folders(base: str, files: list[str]) -> set[str]:
-    """``base`` and every folder beneath it that holds one of ``files``, at any depth."""
-    found = {base}
-    for file in files:
-        place = os.path.dirname(file)
-        while place:
-            found.add(f"{base}/{place}")
-            place = os.path.dirname(place)
-    return found
+        return files_beneath(self.absolute(folder), self.folders.setdefault)
 
 
 def _unreadable(path: str, error: OSError) -> UsageError:

@@ -16,6 +16,14 @@ from hq.model.errors import HqError
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
+class OutputError(Exception):
+    """Standard output does not take what is written: its reader has gone, or its disk is full."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class Console:
     """The two streams of a command."""
 
@@ -34,8 +42,18 @@ class Console:
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
     def print(self, text: str) -> None:
-        """Data, to standard output."""
-        self.out.write(text if text.endswith("\n") else text + "\n")
+        """Data, to standard output. Raises ``OutputError``."""
+        try:
+            self.out.write(text if text.endswith("\n") else text + "\n")
+        except OSError as error:
+            raise OutputError(error) from error
+
+    def flush(self) -> None:
+        """Hands over what was printed. Raises ``OutputError``."""
+        try:
+            self.out.flush()
+        except OSError as error:
+            raise OutputError(error) from error
 
     def note(self, text: str) -> None:
         """Something on the way, to standard error; nothing with ``--quiet``."""
@@ -80,8 +98,16 @@ def _escape(text: str) -> str:
 
 def system_console() -> Console:
     """The console of this process."""
+    # Whoever starts hq may have closed either: then it writes to nobody.
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A name that is no UTF-8, or a C locale, must not end a build.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     return Console(sys.stdout, sys.stderr, dict(os.environ))
+
+
+def _nowhere() -> TextIO:
+    # Open until the process ends, like the stream that it stands for.
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

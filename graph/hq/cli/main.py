@@ -8,13 +8,12 @@ interrupted.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from hq.app import noop
-from hq.cli.console import Console, system_console
+from hq.cli.console import Console, OutputError, system_console
 from hq.model.errors import HqError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def run(arguments: Sequence[str], started: float) -> int:
     console = system_console()
     try:
         code = _dispatch(list(arguments), Invocation(console, started))
-        console.out.flush()
+        console.flush()
         return code
     except HqError as error:
         console.error(error)
@@ -75,10 +74,8 @@ def run(arguments: Sequence[str], started: float) -> int:
     except KeyboardInterrupt:
         console.err.write("interrupted; what was finished is in the store\n")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone; standard output must not be flushed again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OutputError as error:
+        return noop.output_failed(error.cause)
     except Exception:  # noqa: BLE001  # a bug: say so, and show where
         import traceback
 
@@ -135,3 +132,20 @@ def project_root() -> str:
             hint="run hq inside a project",
         )
     return root
+
+
+def store_root(text: str) -> str:
+    """The store that ``--store`` or the environment names. Raises ``UsageError``."""
+    try:
+        store = os.path.abspath(text) if text else noop.default_store(os.environ)
+    except FileNotFoundError:
+        raise UsageError("the working directory is not there any more") from None
+    if store:
+        return store
+    named = os.environ.get("HQ_STORE")
+    found = f"HQ_STORE is {named!r}" if named else f"HOME is {os.environ.get('HOME', '')!r}"
+    raise UsageError(
+        "the store's place is no absolute path",
+        details=[found],
+        hint="give an absolute path: a relative one would be another store in each folder",
+    )

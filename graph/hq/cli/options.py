@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from hq.app import noop
 from hq.app.session import Session, Settings, settings_from
-from hq.cli.main import Invocation, project_root
+from hq.cli.main import Invocation, project_root, store_root
 
 
 def add_pin(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
 
 def store_path(text: str) -> str:
     """The store's folder."""
-    return os.path.abspath(text) if text else noop.default_store(os.environ)
+    return store_root(text)
 
 
 def settings(parsed: argparse.Namespace) -> Settings:

@@ -58,7 +58,9 @@ def statement(
     ]
     if commit:
         algorithm = "gitCommit"
-        resolved.insert(0, {"name": "project", "digest": {algorithm: commit}})
+        note: Json = {"note": "HEAD at the time; each file is listed by what it held"}
+        head: Json = {"name": "project", "digest": {algorithm: commit}, "annotations": note}
+        resolved.insert(0, head)
     return {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": subject.name, "digest": {"sha256": subject.manifest.hex}}],

@@ -11,7 +11,7 @@ from hq.app import noop
 from hq.app.build import BuildReport, build, remember_noop, report_json
 from hq.app.session import Session, settings_from
 from hq.cli.console import Console
-from hq.cli.main import Invocation, project_root
+from hq.cli.main import Invocation, project_root, store_root
 from hq.cli.observer import BuildObserver
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def run_request(request: noop.Request, invocation: Invocation, extras: Extras = 
     console.quiet = request.quiet
     settings = settings_from(
         project_root(),
-        store=os.path.abspath(request.store) if request.store else noop.default_store(os.environ),
+        store=store_root(request.store),
         output=os.path.abspath(request.output) if request.output else "",
         offline=request.offline,
         jobs=request.jobs,
