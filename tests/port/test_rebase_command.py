@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 
 from helpers.project import FILES, diff, patch
@@ -235,3 +239,28 @@ def test_a_state_that_cannot_be_read_is_told_and_can_be_given_up(project: PortPr
     )
     assert project.run("port", "rebase", "--abort").returncode == 0
     assert project.port("rebase", "--wheel", project.release())["status"] == "done"
+
+
+def test_a_rebase_that_broke_off_is_gone_on_with(project: PortProject, tmp_path: Path) -> None:
+    git = shutil.which("git")
+    wrapper = tmp_path / "bin" / "git"
+    wrapper.parent.mkdir()
+    # The second diff fails, as it would on a full disk.
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *--no-index*) echo x >> {tmp_path}/n;'
+        f' [ "$(wc -l < {tmp_path}/n)" = 2 ] && {{ echo "disk full" >&2; exit 128; }};; esac\n'
+        f'exec {git} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    path = f"{wrapper.parent}:{os.environ['PATH']}"
+    done = project.run(
+        "port", "rebase", "--wheel", project.release(MOVED, NEAR), env={"PATH": path}
+    )
+    assert done.returncode == 3
+    assert done.stderr.split("\n")[0] == "error: git diff failed with exit code 128"
+    assert "  git: disk full\n" in done.stderr
+    assert project.git("branch", "--list", "port/2.0") == ""
+    again = project.port("rebase", "--continue")
+    assert statuses(again)[:3] == [
+        ("first.patch", "ported"), ("second.patch", "same"), ("third.patch", "ported"),
+    ]  # fmt: skip

@@ -219,7 +219,11 @@ class Git:
 
 
 def _verb(arguments: Sequence[str]) -> str:
-    return next((one for one in arguments if not one.startswith("-")), "")
+    """The command among git's arguments; ``-c`` takes the one behind it."""
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-"):
+        at += 2 if arguments[at] == "-c" else 1
+    return arguments[at] if at < len(arguments) else ""
 
 
 # -- texts -----------------------------------------------------------------------------------------
