@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -137,8 +138,77 @@ def test_a_place_that_cannot_be_written(store: DiskStore, tmp_path: Path) -> Non
     with pytest.raises(InfrastructureError) as caught:
         write_layout(store, str(tmp_path / "dist"), [], b"[]")
     assert str(caught.value) == (
-        f"error: cannot write the image layout: not a directory\n  at: {tmp_path}/dist"
+        f"error: cannot write the image layout: not a directory\n  at: {tmp_path}/dist\n"
+        f"  {tmp_path}/dist is not a folder\n"
+        "  help: choose another folder with --output DIR"
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "hint"),
+    [
+        (errno.EROFS, "the file system is read-only", "mount it writable, or"),
+        (errno.EACCES, "permission denied", "make it writable for you, or"),
+    ],
+)
+def test_a_refused_layout_can_go_elsewhere(
+    store: DiskStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    words: str,
+    hint: str,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(InfrastructureError) as caught:
+        write_layout(store, str(tmp_path / "dist"), [], b"[]")
+    assert str(caught.value) == (
+        f"error: cannot write the image layout: {words}\n  at: {tmp_path}/dist\n"
+        f"  help: {hint} choose another folder with --output DIR"
+    )
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_layout_removed_again_and_again_is_written_whole(
+    store: DiskStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    dist = tmp_path / "dist"
+    refs = [store.put(b"%d" % n) for n in range(20)]
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+
+    def write() -> None:
+        try:
+            for n in range(30):
+                write_layout(store, str(dist), refs[n % 3 :], index_of(*refs[n % 3 :]))
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    def remove() -> None:
+        for _ in range(15):  # fewer than would be taken for an endless loop
+            shutil.rmtree(dist, ignore_errors=True)
+            done.wait(0.01)
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    remover = threading.Thread(target=remove)
+    for thread in (*threads, remover):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    remover.join()
+    assert failures == []
+    write_layout(store, str(dist), refs, index_of(*refs))
+    assert_whole(dist)
 
 
 def test_the_umask_does_not_show(store: DiskStore, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ Modes are set explicitly, so that no umask shows in the store.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import os
@@ -19,6 +20,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 TMP = "tmp"  # the name of the folder in the store
+_TRIES = 20  # against others that remove what is being made; each has to win a race to count
 
 _counter = itertools.count()
 
@@ -33,11 +35,15 @@ class Temp(NamedTuple):
 def make_temp_file(folder: str) -> Temp:
     """A new, empty, owned file in ``folder``, open for reading and writing. Raises ``OSError``."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    refused = 0
     while True:
         path = _temp_name(folder)
         try:
             fd = os.open(path, flags, 0o600)
         except FileNotFoundError:
+            refused += 1
+            if refused > _TRIES:
+                raise
             make_dir(folder)
             continue
         if _own(fd):
@@ -52,7 +58,7 @@ def make_temp_dir(folder: str) -> Temp:
         make_dir(path)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except FileNotFoundError:  # a sweep was faster
             continue
         if _own(fd):
             return Temp(fd, path)
@@ -114,16 +120,38 @@ def _own(fd: int) -> bool:
 
 
 def make_dir(path: str) -> None:
-    """Makes ``path`` and its parents, mode 0755 whatever the umask. Raises ``OSError``."""
+    """Makes ``path`` and its parents, mode 0755 whatever the umask.
+
+    Raises ``OSError``: ``NotADirectoryError`` where a file stands in the way, ``FileNotFoundError``
+    where no folder can be made (below a symlink to nothing, in ``/proc``).
+    """
+    wanted = [path]
+    refused = 0
+    while wanted:
+        try:
+            _make_one(wanted[-1])
+            wanted.pop()
+        except FileNotFoundError:
+            above = os.path.dirname(wanted[-1].rstrip("/"))
+            if above and not os.path.lexists(above):
+                wanted.append(above)
+            else:  # the folder above refuses, or another process has just made it
+                refused += 1
+                if refused > _TRIES:
+                    raise
+
+
+def _make_one(path: str) -> None:
     try:
         os.mkdir(path, 0o755)
+        os.chmod(path, 0o755)  # noqa: S103  (a cache is no secret; its parent decides who enters)
     except FileExistsError:
-        return
-    except FileNotFoundError:
-        make_dir(os.path.dirname(path))
-        make_dir(path)
-        return
-    os.chmod(path, 0o755)  # noqa: S103  (a cache is no secret; its parent decides who may enter)
+        if os.path.isdir(path):
+            return
+        # Also what was there a moment ago and is gone: the caller tries again.
+        is_file = os.path.lexists(path) and not os.path.islink(path)
+        number = errno.ENOTDIR if is_file else errno.ENOENT
+        raise OSError(number, os.strerror(number), path) from None
 
 
 def read_file(path: str, limit: int = 1 << 30) -> bytes:
@@ -150,11 +178,16 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
 
 def move(source: str, target: str) -> None:
     """Renames, and makes the target's directory if that is missing. Raises ``OSError``."""
-    try:
-        os.rename(source, target)
-    except FileNotFoundError:
-        make_dir(os.path.dirname(target))
-        os.rename(source, target)
+    for _ in range(_TRIES):
+        try:
+            os.rename(source, target)
+        except FileNotFoundError:
+            if not os.path.lexists(source):
+                raise
+            make_dir(os.path.dirname(target))
+        else:
+            return
+    os.rename(source, target)
 
 
 def discard(temp: Temp) -> None:
@@ -173,14 +206,24 @@ def replace_file(
     and that can be made again. A flush costs as much as the rest of a small rebuild.
     Raises ``OSError``; then the old content is still there.
     """
-    temp = make_temp_file(folder)
-    try:
-        write_all(temp.fd, data)
-        os.fchmod(temp.fd, mode)
-        if flush:
-            os.fsync(temp.fd)
-        move(temp.path, target)
-    except BaseException:
-        discard(temp)
-        raise
-    os.close(temp.fd)
+    for _ in range(_TRIES):
+        temp = make_temp_file(folder)
+        try:
+            _fill(temp, target, data, mode, flush)
+        except FileNotFoundError:  # somebody removes the folder meanwhile
+            discard(temp)
+        except BaseException:
+            discard(temp)
+            raise
+        else:
+            os.close(temp.fd)
+            return
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), target)
+
+
+def _fill(temp: Temp, target: str, data: bytes, mode: int, flush: bool) -> None:
+    write_all(temp.fd, data)
+    os.fchmod(temp.fd, mode)
+    if flush:
+        os.fsync(temp.fd)
+    move(temp.path, target)

@@ -9,6 +9,8 @@ begins at ``index.json``, so that file decides what the layout is:
 
 Killed before 2 the layout is the old one, after it the new one, with spare blobs at worst; the next
 write removes them. Two writers of one directory wait for each other (``flock`` on the directory).
+Whoever removes the directory under a writer removes the lock too, so a writer that finds itself in
+another directory in the end, or misses what it has just made, does it all again.
 
 A blob is a hard link where that works, else a reflink (``FICLONE``, ioctl_ficlone(2)), else a copy.
 A hard link shares its bytes with the store. They are read-only, and whoever writes to one all the
@@ -28,7 +30,7 @@ from contextlib import suppress
 from hq.model.digest import BlobRef
 from hq.model.ports import BlobMissing
 from hq.store.disk import BLOB_TIME, DiskStore
-from hq.store.faults import disk_fault
+from hq.store.faults import OUTPUT, disk_fault
 from hq.store.files import Temp, discard, make_dir, make_temp_file, move, read_file, replace_file
 
 _LINK_TIME_NS = BLOB_TIME * 10**9
@@ -37,7 +39,7 @@ _FICLONE = 0x40049409
 _LINK_REFUSED = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 )
-_PART = 1 << 20
+_TRIES = 100
 
 
 def missing(store: DiskStore, directory: str, refs: Iterable[BlobRef]) -> list[BlobRef]:
@@ -64,17 +66,35 @@ def write_layout(
         if not store.has(ref):
             raise BlobMissing(ref)
     try:
-        make_dir(f"{directory}/blobs/sha256")
-        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            _write(store, directory, wanted, index, marker)
-            os.fsync(lock)
-        finally:
-            os.close(lock)
+        for _ in range(_TRIES):
+            if _write_locked(store, directory, wanted, index, marker):
+                return
+        raise FileNotFoundError(errno.ENOENT, "other programs remove it again and again")
     except OSError as error:
         size = sum(ref.size for ref in wanted)
-        raise disk_fault(error, "write the image layout", directory, size=size) from error
+        raise disk_fault(
+            error, "write the image layout", directory, size=size, elsewhere=OUTPUT
+        ) from error
+
+
+def _write_locked(
+    store: DiskStore, directory: str, wanted: list[BlobRef], index: bytes, marker: bytes
+) -> bool:
+    """Writes the layout; false when the directory was removed or replaced meanwhile."""
+    make_dir(f"{directory}/blobs/sha256")
+    try:
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _write(store, directory, wanted, index, marker)
+        os.fsync(lock)
+        return os.path.samestat(os.fstat(lock), os.stat(directory))
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _write(
@@ -98,6 +118,8 @@ def _bring(store: DiskStore, ref: BlobRef, target: str, temporary: str) -> None:
     try:
         _link(store.path(ref), target, temporary)
     except FileNotFoundError:
+        if os.path.lexists(store.path(ref)):  # the target's folder is gone
+            raise
         raise BlobMissing(ref) from None
     except OSError as error:
         if error.errno not in _LINK_REFUSED:

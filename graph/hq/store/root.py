@@ -55,7 +55,7 @@ def make_store(root: str) -> None:
         if others:
             raise _not_a_store(root, f"found: {', '.join(others[:3])}{' …' * (len(others) > 3)}")
         replace_file(f"{root}/{TMP}", f"{root}/format", f"{_MAGIC}{FORMAT}\n".encode())
-    except (FileExistsError, NotADirectoryError) as error:
+    except NotADirectoryError as error:
         raise _not_a_store(root, "found: a file") from error
     except OSError as error:
         raise disk_fault(error, "make a store", root) from error

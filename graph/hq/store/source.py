@@ -15,7 +15,7 @@ from typing import Any
 from hq.model.digest import BlobRef, Digest, DigestError
 from hq.model.errors import BuildError, Location
 from hq.model.ports import BlobMissing
-from hq.store.faults import disk_fault
+from hq.store.faults import OUTPUT, disk_fault
 from hq.store.reader import FileReader
 
 _MAX_INDEX = 4 << 20
@@ -36,7 +36,9 @@ class LayoutSource:
         except FileNotFoundError:
             raise BlobMissing(ref) from None
         except OSError as error:
-            raise disk_fault(error, "read the image layout", self.directory) from error
+            raise disk_fault(
+                error, "read the image layout", self.directory, elsewhere=OUTPUT
+            ) from error
         if os.fstat(fd).st_size != ref.size:
             os.close(fd)
             raise BlobMissing(ref)
@@ -60,7 +62,9 @@ class LayoutSource:
             if len(entries) == 1:
                 return _ref(entries[0])
         except OSError as error:
-            raise disk_fault(error, "read the image layout", self.directory) from error
+            raise disk_fault(
+                error, "read the image layout", self.directory, elsewhere=OUTPUT
+            ) from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DigestError):
             entries = []
         raise BuildError(
