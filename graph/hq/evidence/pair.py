@@ -60,12 +60,16 @@ class Other(NamedTuple):
 
 
 class PairSide(NamedTuple):
-    """A side: its pin, its wheel, its images (name to image ID and manifest digest)."""
+    """A side: its pin, its wheel, its images (name to image ID and manifest digest).
+
+    ``layers``: the layer blobs of its images, digest to size in bytes.
+    """
 
     label: str
     pin: str
     wheel: str
     images: Mapping[str, tuple[str, str]]
+    layers: Mapping[str, int] = {}
 
 
 class Pair(NamedTuple):
@@ -79,6 +83,11 @@ class Pair(NamedTuple):
     follows: tuple[str, ...]
     other: tuple[Other, ...]
     same: int
+
+    @property
+    def shared(self) -> int:
+        """Bytes of layers that are in both sides: stored, pushed and pulled once."""
+        return sum(size for digest, size in self.a.layers.items() if digest in self.b.layers)
 
 
 def nowhere(_: NodeRecord, __: tuple[str, ...], ___: object) -> None:
@@ -137,6 +146,7 @@ def side_of(label: str, records: Records) -> PairSide:
     images: dict[str, tuple[str, str]] = {}
     pins: list[str] = []
     wheels: list[str] = []
+    layers: dict[str, int] = {}
     for record in records.values():
         if record.kind == "image":
             result = record.result
@@ -146,7 +156,9 @@ def side_of(label: str, records: Records) -> PairSide:
             )
             pins.append(str(record.params["pin"]))
             wheels.append(str(record.params["distribution"]))
-    return PairSide(label, ", ".join(sorted(set(pins))), ", ".join(sorted(set(wheels))), images)
+            layers |= {str(one["digest"]): int(one["size"]) for one in result["values"]["layers"]}
+    pin, wheel = (", ".join(sorted(set(texts))) for texts in (pins, wheels))
+    return PairSide(label, pin, wheel, images, layers)
 
 
 class _Judge:

@@ -43,6 +43,12 @@ def text(found: Pair) -> Iterator[str]:
         yield f"             - {_short(other.a)}"
         yield f"             + {_short(other.b)}"
     yield f"  same     {found.same} nodes"
+    yield f"  shared   {_shared(found)}"
+
+
+def _shared(found: Pair) -> str:
+    totals = " and ".join(str(sum(side.layers.values())) for side in (found.a, found.b))
+    return f"{found.shared} bytes of layers, of {totals}"
 
 
 def _short(value: str) -> str:
@@ -74,6 +80,7 @@ def statement(found: Pair, tool_version: str) -> dict[str, Json]:
             "follows": list[Json](found.follows),
             "other": [_other(other) for other in found.other],
             "same": found.same,
+            "shared_layer_bytes": found.shared,
             "tool": {"hq": tool_version},
         },
     }
@@ -124,6 +131,7 @@ def markdown(found: Pair) -> Iterator[str]:
         ("what follows from them", found.follows),
     ):
         yield f"| {word} | {', '.join(_code(node) for node in nodes) or 'nothing'} |"
+    yield f"| shared | {_shared(found)} |"
     count = len({other.node for other in found.other})
     yield f"| anything else | {count or 'nothing'} |"
     if found.other:
