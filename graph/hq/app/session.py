@@ -160,14 +160,14 @@ class Session:
         """An image that stands below one of the project's."""
         return self._bases.base_image(digest, os_, architecture, progress)
 
-    def supply(self, pin: str, path: str) -> None:
+    def supply(self, pin: str, path: str, progress: Progress) -> None:
         """Takes the pin's wheel from a file that the user has.
 
         Raises ``UsageError`` for a file that is none, ``BuildError`` for another wheel.
         """
         from hq.transfer.fetch import import_file
 
-        import_file(self.disk, path, self.spec(pin).wheel)
+        import_file(self.disk, path, self.spec(pin).wheel, progress)
 
     def index(self, ref: BlobRef) -> WheelIndex:
         """A wheel's index, decoded once."""

@@ -1,22 +1,24 @@
 """Shows a build while it runs.
 
 Everywhere: one plain line when a node that was run has finished. On a terminal, also a live line
-with bytes for every node that takes longer than a moment; ``rich`` draws it, and loads only then.
+for every node that takes longer than a second: its bytes, or that it still runs and for how long.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Final
 
 from hq.cli.console import Console
+from hq.cli.live import LiveArea, Task
 from hq.execute.walk import Outcome
 
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+LONG: Final = 1.0
+"""Seconds that a node runs before it is shown."""
 
-_MOMENT = 0.4
+_LOOK: Final = 0.2  # seconds between two looks for such a node
+_AFTER: Final = {"wheel": "checking", "deb": "unpacking"}
 
 
 class BuildObserver:
@@ -24,70 +26,51 @@ class BuildObserver:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._running: dict[str, Task] = {}
+        self._area = LiveArea(console, self._long)
+        self._closed = threading.Event()
+        self._watch: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._since: dict[str, float] = {}
-        self._progress: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
 
     def started(self, node: str) -> None:
         """A node begins to run."""
-        with self._lock:
-            self._since[node] = time.monotonic()
+        self._running[node] = Task(node, _AFTER.get(node.partition(":")[0], "finishing"))
+        if self._console.is_live and not self._console.quiet:
+            with self._lock:
+                if self._watch is None:
+                    self._watch = threading.Thread(target=self._look, name="watch", daemon=True)
+                    self._watch.start()
+
+    def _look(self) -> None:
+        """Draws from the moment that a node has run for long; until then it costs nothing."""
+        while not self._closed.wait(_LOOK):
+            if self._long():
+                self._area.start()
+                return
+
+    def _long(self) -> Sequence[Task]:
+        return [task for task in list(self._running.values()) if task.age >= LONG]
 
     def progressed(self, node: str, done: int, total: int) -> None:
         """A node tells its bytes."""
-        if not self._console.is_live or self._console.quiet:
-            return
-        with self._lock:
-            if time.monotonic() - self._since[node] >= _MOMENT:
-                self._draw(node, done, total)
-
-    def _draw(self, node: str, done: int, total: int) -> None:
-        if self._progress is None:
-            self._progress = live_progress(self._console)
-            self._progress.start()
-        if node not in self._tasks:
-            self._tasks[node] = self._progress.add_task(node, total=total or None)
-        self._progress.update(self._tasks[node], completed=done)
+        task = self._running[node]
+        task.done, task.total = done, total
 
     def finished(self, outcome: Outcome) -> None:
         """A node has a result."""
         if outcome.status != "built":
             return
         name = outcome.node.name
+        seconds = self._running.pop(name).age
+        mark = self._console.style("built", "green")
         with self._lock:
-            seconds = time.monotonic() - self._since[name]
-            if self._progress is not None and name in self._tasks:
-                self._progress.remove_task(self._tasks.pop(name))
-            mark = self._console.style("built", "green")
             self._console.note(f"{mark} {name} {self._console.style(f'{seconds:.2f} s', 'dim')}")
             for warning in outcome.warnings:
                 self._console.warn(f"{name}: {warning}")
 
     def close(self) -> None:
         """Takes the live lines away."""
-        if self._progress is not None:
-            self._progress.stop()
-
-
-def live_progress(console: Console) -> Progress:
-    """Lines with bytes that go away at the end, on standard error."""
-    from rich.console import Console as RichConsole
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TransferSpeedColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
-        console=RichConsole(file=console.err),
-        transient=True,
-    )
+        self._closed.set()
+        if self._watch is not None:
+            self._watch.join()
+        self._area.stop()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from hq.cli.console import Console
+from hq.cli.live import LiveArea, Task
 from hq.store.faults import human_size
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
 
 _WORTH_A_LINE = 1 << 20  # bytes
 
@@ -24,16 +22,15 @@ class TransferView:
         self._console = console
         self._verb = verb
         self._lock = threading.Lock()
-        self._progress: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
+        self._tasks: dict[str, Task] = {}
+        self._area = LiveArea(console, lambda: list(self._tasks.values()))
         self._seen: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        self._area.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """``done`` of ``total`` bytes of ``what`` are there."""
@@ -48,14 +45,11 @@ class TransferView:
                 self._console.note(f"{mark} {_short(what)} {human_size(total)}")
 
     def _draw(self, what: str, done: int, total: int) -> None:
-        if self._progress is None:
-            from hq.cli.observer import live_progress
-
-            self._progress = live_progress(self._console)
-            self._progress.start()
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(_short(what), total=total)
-        self._progress.update(self._tasks[what], completed=done)
+        task = self._tasks.get(what)
+        if task is None:
+            task = self._tasks[what] = Task(_short(what), self._verb)
+        task.done, task.total = done, total
+        self._area.start()
 
 
 def _short(what: str) -> str:

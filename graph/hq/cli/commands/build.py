@@ -91,7 +91,7 @@ def run_request(request: noop.Request, invocation: Invocation, extras: Extras = 
     observer = BuildObserver(console)
     with Session(settings, console.warn) as session:
         if extras.wheel is not None:
-            session.supply(request.pin, extras.wheel)
+            _supply(session, request.pin, extras.wheel, console)
         verify = None
         if extras.locked:
             from hq.app.pins import verifier
@@ -123,6 +123,14 @@ def run_request(request: noop.Request, invocation: Invocation, extras: Extras = 
         )
         remember_noop(session, request, unchanged, _table(unchanged, noop.SECONDS), json_text)
     return 0
+
+
+def _supply(session: Session, pin: str, path: str, console: Console) -> None:
+    from hq.cli.transfers import TransferView
+
+    name = os.path.basename(path)
+    with TransferView(console, "imported") as view:
+        session.supply(pin, path, lambda done, total: view(name, done, total))
 
 
 def _with_control(
