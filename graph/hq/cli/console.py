@@ -110,4 +110,4 @@ def system_console() -> Console:
 
 def _nowhere() -> TextIO:
     # Open until the process ends, like the stream that it stands for.
-    return open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    return open(os.devnull, "w", encoding="utf-8")
