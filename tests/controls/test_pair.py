@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.project import SampleProject
+from helpers.unpack import manifest
 from hq.evidence.pair import Pair, pair
 from hq.evidence.pairtext import markdown, sentence, statement
 from hq.evidence.records import Records, read_records
@@ -178,6 +179,12 @@ def _original() -> dict[str, str]:
 ORIGINAL = _original()
 
 
+def layer_bytes(project: SampleProject, pin: str = "1.0") -> int:
+    """The size of all layers of the pin's image."""
+    layers = manifest(project.root / "dist" / f"demo-{pin}")["layers"]
+    return sum(layer["size"] for layer in layers)
+
+
 def test_two_pins_of_one_tree(project: SampleProject) -> None:
     two_pins(project)
     done = project.run("pair", "1.0", "2.0", "--expect", "pin")
@@ -188,6 +195,8 @@ def test_two_pins_of_one_tree(project: SampleProject) -> None:
         "  port     patch:first, patch:third, audit, patch:second\n"
         "  follows  layer:wheel, layer:series, layer:envs, layer:over, image:demo\n"
         "  same     3 nodes\n"
+        f"  shared   0 bytes of layers, of {layer_bytes(project, '1.0')} and "
+        f"{layer_bytes(project, '2.0')}\n"
     )
     assert project.run("pair", "1.0", "2.0", "--expect", "same").returncode == 1
 
@@ -222,6 +231,8 @@ def test_an_entry_point_that_changed(built: SampleProject) -> None:
         "             - []\n"
         '             + ["python"]\n'
         "  same     12 nodes\n"
+        f"  shared   {layer_bytes(built)} bytes of layers, of {layer_bytes(built)} and "
+        f"{layer_bytes(built)}\n"
     )
     assert built.run("pair", "control/demo-1.0", "demo", "--expect", "any").returncode == 0
 
