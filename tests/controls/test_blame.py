@@ -182,6 +182,11 @@ def test_a_renamed_file_across_nodes(project: SampleProject) -> None:
             2,
             "error: -L 61: the file has lines 1 to 60\n",
         ),
+        (
+            ["demo:vllm/one.py", "-L", "5,2"],
+            2,
+            "error: -L 5,2: the first line is after the last\n",
+        ),
     ],
 )
 def test_bad_input(built: SampleProject, arguments: list[str], code: int, message: str) -> None:
