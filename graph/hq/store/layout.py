@@ -39,6 +39,7 @@ _FICLONE = 0x40049409
 _LINK_REFUSED = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 )
+_DISTURBED = frozenset((errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY))
 _TRIES = 100
 
 
@@ -91,8 +92,10 @@ def _write_locked(
         _write(store, directory, wanted, index, marker)
         os.fsync(lock)
         return os.path.samestat(os.fstat(lock), os.stat(directory))
-    except FileNotFoundError:
-        return False
+    except OSError as error:
+        if error.errno in _DISTURBED:
+            return False
+        raise
     finally:
         os.close(lock)
 
