@@ -400,3 +400,25 @@ def test_15_and_says_so_when_it_must_be(read_only: SampleProject) -> None:
         f"  at: {read_only.store}\n"
         "  help: make it writable for you, or choose another store with --store DIR or HQ_STORE\n"
     )
+
+
+@pytest.mark.parametrize("action", ["stats", "verify", "gc"])
+@pytest.mark.parametrize("there", [False, True])
+def test_18_looking_after_no_store_makes_none(tmp_path: Path, action: str, there: bool) -> None:
+    project = SampleProject(tmp_path / "project")
+    project.store = tmp_path / "elsewhere" / "store"
+    if there:
+        project.store.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    done = project.run("store", action)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: there is no store\n  at: {project.store}\n"
+        "  help: the first hq build makes it; name another one with --store DIR or HQ_STORE\n"
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "elsewhere").mkdir(exist_ok=True)
+    (tmp_path / "elsewhere" / "thesis.tex").write_text("")
+    done = project.run("store", action, "--store", str(tmp_path / "elsewhere"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: this is not a store of hq\n")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -231,3 +232,116 @@ def test_an_empty_store(store: DiskStore) -> None:
     assert verify(store) == Verified(0, 0, 0, ())
     assert collect(store, []) == Collected(0, 0, 0, 0)
     assert stats(store) == Stats(0, 0, 0, 0, 0, 0)
+
+
+class Busy(DiskStore):
+    """A store in which other processes do something whenever a blob's name is formed."""
+
+    def path(self, ref: BlobRef) -> str:
+        disturb()
+        return super().path(ref)
+
+
+def disturb() -> None:
+    """Replaced by each test."""
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    actions=st.lists(
+        st.tuples(st.integers(0, 30), st.sampled_from(["add", "remove", "again"])), max_size=12
+    )
+)
+def test_builds_beside_a_verification_are_no_problem(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[int, str]]
+) -> None:
+    """Blobs come, go and are made again at every step; none of it is damage."""
+    root = str(tmp_path_factory.mktemp("busy"))
+    calls = 0
+
+    def act() -> None:
+        nonlocal calls
+        calls += 1
+        for step, action in actions:
+            if step != calls:
+                continue
+            ref = BlobRef.of(b"%d" % (step % 7))
+            if action != "add":
+                Path(other.path(ref)).unlink(missing_ok=True)
+            if action != "remove":
+                other.put(b"%d" % (step % 7))
+
+    with DiskStore(root) as other, Busy(root) as store, pytest.MonkeyPatch.context() as patch:
+        for n in range(7):
+            other.put(b"%d" % n)
+        patch.setitem(globals(), "disturb", act)
+        assert verify(store).problems == ()
+        stats(store)
+
+
+def test_a_good_blob_in_the_place_of_a_bad_one_stays(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = store.put(b"content")
+    os.chmod(store.path(ref), 0o644)
+    Path(store.path(ref)).write_bytes(b"CONTENT")
+
+    def slow(fd: int) -> str:
+        """Another process drops the blob and makes it again while this one reads."""
+        found = hashlib.sha256(os.pread(fd, 100, 0)).hexdigest()
+        os.unlink(store.path(ref))
+        store.put(b"content")
+        return found
+
+    monkeypatch.setattr("hq.store.gc.hash_file", slow)
+    assert verify(store).problems == (f"damaged blob, dropped: {ref.digest}",)
+    assert store.read(ref) == b"content"
+
+
+UNREADABLE = """
+import os, sys
+from hq.model.digest import BlobRef
+from hq.model.errors import HqError
+from hq.store import disk, gc
+os.setgroups([]); os.setgid(1); os.setuid(1)  # after the imports: this Python may be closed
+store = disk.DiskStore(sys.argv[1])
+for look in (
+    lambda: store.has(BlobRef.of(b"content")),
+    lambda: store.size_of(BlobRef.of(b"content").digest),
+    lambda: store.read(BlobRef.of(b"content")),
+    lambda: gc.stats(store),
+    lambda: gc.verify(store),
+):
+    try:
+        print("counts as", look())
+    except HqError as error:
+        print(error.message)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read")
+@pytest.mark.parametrize("part", ["cas", "cas/sha256", "cas/sha256/ed"])
+@pytest.mark.parametrize("mode", [0o000, 0o644])
+def test_a_folder_that_cannot_be_read_is_not_empty(part: str, mode: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        os.chmod(folder, 0o755)
+        with DiskStore(f"{folder}/store") as store:
+            assert store.put(b"content").digest.hex.startswith("ed")
+        os.chmod(f"{folder}/store/{part}", mode)
+        done = subprocess.run(
+            [sys.executable, "-c", UNREADABLE, f"{folder}/store"],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+        )
+    assert done.stderr == ""
+    look = "cannot look for a blob: permission denied"
+    listed = mode != 0 and part.endswith("ed")  # the names can be read and the blobs cannot
+    assert done.stdout.splitlines() == [
+        look,
+        look,
+        "cannot open a blob: permission denied",
+        look if listed else "cannot read the store: permission denied",
+        look if listed else "cannot verify the store: permission denied",
+    ]

@@ -120,22 +120,33 @@ class DiskStore:
         return f"{self._cas}{digest[7:9]}/{digest[7:]}"
 
     def has(self, ref: BlobRef) -> bool:
-        """Whether the blob is there with its size; re-hashed only if it looks touched."""
+        """Whether the blob is there with its size; re-hashed only if it looks touched.
+
+        Raises ``InfrastructureError`` when that cannot be told.
+        """
         path = self.path(ref)
-        try:
-            found = os.stat(path, follow_symlinks=False)
-        except OSError:
+        found = self._status(path)
+        if found is None:
             return False
         if found.st_size == ref.size and found.st_mtime_ns == _BLOB_TIME_NS:
             return True
         return self._recheck(path, ref)
 
     def size_of(self, digest: Digest) -> int | None:
-        """The length of a blob known by its digest alone, or ``None`` when it is not there."""
+        """The length of a blob known by its digest alone, or ``None`` when it is not there.
+
+        Raises ``InfrastructureError`` when that cannot be told.
+        """
+        found = self._status(self.path(BlobRef(digest, 0)))
+        return None if found is None else found.st_size
+
+    def _status(self, path: str) -> os.stat_result | None:
         try:
-            return os.stat(self.path(BlobRef(digest, 0)), follow_symlinks=False).st_size
-        except OSError:
+            return os.stat(path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:  # a folder that cannot be entered is not an empty one
+            raise disk_fault(error, "look for a blob", self.root) from error
 
     def read(self, ref: BlobRef) -> bytes:
         """The blob, verified. Raises ``BlobMissing``, ``InfrastructureError``."""
@@ -244,10 +255,7 @@ class DiskStore:
 
     def _drop(self, fd: int, ref: BlobRef, why: str) -> bool:
         """Removes a damaged blob, unless its name stands for another file by now. Returns false."""
-        path = self.path(ref)
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(fd), os.stat(path)):
-                os.unlink(path)
+        unlink_same(fd, self.path(ref))
         self.warn(
             f"dropped a damaged blob from the store: {ref.digest} ({human_size(ref.size)}): {why}"
         )
@@ -311,6 +319,13 @@ def hash_file(fd: int) -> str:
             whole.update(view[:got])
             offset += got
     return whole.hexdigest()
+
+
+def unlink_same(fd: int, path: str) -> None:
+    """Removes the open file's name, unless it stands for another file by now. Never raises."""
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False)):
+            os.unlink(path)
 
 
 def _restore(fd: int) -> None:

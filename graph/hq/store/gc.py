@@ -10,6 +10,8 @@ they name. Further results stay, the latest used first, while everything fits in
 blob that no kept result names goes.
 
 Verification reads every blob, and needs no more than the share: a bad blob is no use to a build.
+Builds beside it add blobs, drop bad ones and make them again, so every name is listed once, what is
+gone when its turn comes does not count, and only the very file that was read is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import NamedTuple
 from hq.model.action import ActionResult
 from hq.model.digest import ActionKey, BlobRef, Digest, DigestError
 from hq.store.actions import parse_result
-from hq.store.disk import DiskStore, hash_file
+from hq.store.disk import DiskStore, hash_file, unlink_same
 from hq.store.faults import disk_fault
 from hq.store.files import TMP, read_file, sweep
 from hq.store.rootfs import drop_rootfs
@@ -146,13 +148,19 @@ def verify(
 def _verify(
     store: DiskStore, has: Callable[[BlobRef], bool], progress: Callable[[int], None]
 ) -> Verified:
-    problems = [f"not a file of the store: {path}" for path in _strangers(store)]
+    problems: list[str] = []
     blobs = size = results = 0
-    for ref, path in _blobs(store):
+    for path in _paths(store):
+        ref = _blob(store, path)
+        if ref is None:
+            problems.append(f"not a file of the store: {os.path.relpath(path, store.root)}")
+            continue
+        good = _is_good(path, ref)
+        if good is None:
+            continue
         blobs += 1
         size += ref.size
-        if not _is_good(path, ref):
-            store.drop(ref)
+        if not good:
             problems.append(f"damaged blob, dropped: {ref.digest}")
         progress(size)
     for key, _, result in _results(store):
@@ -164,12 +172,19 @@ def _verify(
     return Verified(blobs, size, results, tuple(sorted(problems)))
 
 
-def _is_good(path: str, ref: BlobRef) -> bool:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+def _is_good(path: str, ref: BlobRef) -> bool | None:
+    """Hashes a blob and drops a bad one; ``None`` when it is gone."""
     try:
-        return hash_file(fd) == ref.digest.hex
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        if hash_file(fd) == ref.digest.hex:
+            return True
+        unlink_same(fd, path)
     finally:
         os.close(fd)
+    return False
 
 
 def _result_problem(result: ActionResult | None, has: Callable[[BlobRef], bool]) -> str:
@@ -192,21 +207,26 @@ def stats(store: DiskStore) -> Stats:
 
 def _blobs(store: DiskStore) -> Iterator[tuple[BlobRef, str]]:
     """Every blob with its path, in the order of the names. Other files are passed over."""
-    for folder, name in _two_levels(f"{store.root}/cas/sha256"):
-        try:
-            digest = Digest.from_hex(name)
-            size = os.lstat(f"{folder}/{name}").st_size
-        except (DigestError, FileNotFoundError):
-            continue
-        if folder.endswith(f"/{name[:2]}"):
-            yield BlobRef(digest, size), f"{folder}/{name}"
+    for path in _paths(store):
+        ref = _blob(store, path)
+        if ref is not None:
+            yield ref, path
 
 
-def _strangers(store: DiskStore) -> Iterator[str]:
-    known = {path for _, path in _blobs(store)}
+def _paths(store: DiskStore) -> Iterator[str]:
+    """What is in the place of blobs. Raises ``OSError``."""
     for folder, name in _two_levels(f"{store.root}/cas/sha256"):
-        if f"{folder}/{name}" not in known:
-            yield os.path.relpath(f"{folder}/{name}", store.root)
+        yield f"{folder}/{name}"
+
+
+def _blob(store: DiskStore, path: str) -> BlobRef | None:
+    """The blob whose file is at ``path``; ``None`` for a file that is no blob."""
+    try:
+        digest = Digest.from_hex(os.path.basename(path))
+    except DigestError:
+        return None
+    ref = BlobRef(digest, store.size_of(digest) or 0)
+    return ref if store.path(ref) == path else None
 
 
 def _results(store: DiskStore) -> Iterator[tuple[ActionKey, float, ActionResult | None]]:
@@ -239,12 +259,18 @@ def _names(folder: str) -> list[str]:
 
 
 def _sizes(top: str) -> Iterator[int]:
-    for folder, _, names in os.walk(top):
+    for folder, _, names in os.walk(top, onerror=_refuse):
         for name in names:
             try:
                 yield os.lstat(f"{folder}/{name}").st_size
             except FileNotFoundError:
                 continue
+
+
+def _refuse(error: OSError) -> None:
+    """Keeps ``os.walk`` from taking a folder that cannot be read for an empty one."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _remove(path: str) -> bool:

@@ -50,15 +50,38 @@ def make_store(root: str) -> None:
     """Makes ``root`` a store. Raises as ``is_store`` does."""
     try:
         make_dir(root)
-        with os.scandir(root) as entries:
-            others = sorted({entry.name for entry in entries} - _PARTS - {"format", "lost+found"})
-        if others:
-            raise _not_a_store(root, f"found: {', '.join(others[:3])}{' …' * (len(others) > 3)}")
+        _refuse_others(root)
         replace_file(f"{root}/{TMP}", f"{root}/format", f"{_MAGIC}{FORMAT}\n".encode())
     except NotADirectoryError as error:
         raise _not_a_store(root, "found: a file") from error
     except OSError as error:
         raise disk_fault(error, "make a store", root) from error
+
+
+def require_store(root: str) -> None:
+    """For commands that look after a store and make none. Raises ``UsageError`` if it is none."""
+    if is_store(root):
+        return
+    try:
+        _refuse_others(root)
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError as error:
+        raise _not_a_store(root, "found: a file") from error
+    except OSError as error:
+        raise disk_fault(error, "open the store", root) from error
+    raise UsageError(
+        "there is no store",
+        where=Location(root),
+        hint="the first hq build makes it; name another one with --store DIR or HQ_STORE",
+    )
+
+
+def _refuse_others(root: str) -> None:
+    with os.scandir(root) as entries:
+        others = sorted({entry.name for entry in entries} - _PARTS - {"format", "lost+found"})
+    if others:
+        raise _not_a_store(root, f"found: {', '.join(others[:3])}{' …' * (len(others) > 3)}")
 
 
 def _other_version(root: str, version: str) -> UsageError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 
 from hq.app.upkeep import live_keys
@@ -12,6 +13,7 @@ from hq.cli.options import add_store, store_path
 from hq.model.errors import UsageError
 from hq.store.disk import DiskStore
 from hq.store.gc import collect, stats, verify
+from hq.store.root import require_store
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -38,7 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _open(parsed: argparse.Namespace, invocation: Invocation) -> DiskStore:
-    return DiskStore(store_path(parsed.store), warn=invocation.console.warn)
+    root = os.path.abspath(store_path(parsed.store))
+    require_store(root)
+    return DiskStore(root, warn=invocation.console.warn)
 
 
 def _print(parsed: argparse.Namespace, invocation: Invocation, found: dict[str, object]) -> None:
