@@ -17,14 +17,19 @@ from hq.provenance.record import Cause
 from hq.rules.table import RULES
 
 SCHEMA = "hq.plan/1"
+_MANY = 5  # more nodes than these are counted, not named, where a person reads
 
 
 class Row(NamedTuple):
-    """One node of a plan: ``run``, ``reuse``, ``fail`` or ``unknown``, and why."""
+    """One node of a plan: ``run``, ``reuse``, ``fail`` or ``unknown``, and why.
+
+    ``waits``: the nodes that have to run before it is known, in the graph's order.
+    """
 
     node: str
     action: str
     causes: tuple[Cause, ...]
+    waits: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -69,12 +74,19 @@ def _row(outcome: Outcome, outcomes: Mapping[str, Outcome], contents: Contents) 
     if outcome.status == "reused":
         return Row(outcome.node.name, action, ())
     if outcome.key is None:
-        waits = sorted(
-            {name for name in outcome.node.depends_on() if outcomes[name].result is None}
-        )
-        return Row(outcome.node.name, action, (Cause(f"it waits for {', '.join(waits)}"),))
+        needed = set(outcome.node.depends_on())
+        waits = [
+            name for name, other in outcomes.items() if name in needed and other.result is None
+        ]
+        return Row(outcome.node.name, action, (Cause(_waits_text(waits)),), tuple(waits))
     causes = tuple(causes_of(outcome, contents))
     return Row(outcome.node.name, action, causes)
+
+
+def _waits_text(waits: list[str]) -> str:
+    if len(waits) > _MANY:
+        return f"it waits for {waits[0]} and {len(waits) - 1} more"
+    return f"it waits for {', '.join(waits)}"
 
 
 def plan_json(found: Plan) -> dict[str, object]:
@@ -89,6 +101,7 @@ def plan_json(found: Plan) -> dict[str, object]:
                 "reasons": [
                     {"text": cause.text, "details": list(cause.details)} for cause in row.causes
                 ],
+                "waits_for": list(row.waits),
             }
             for row in found.rows
         ],
