@@ -42,21 +42,25 @@ def test_01_a_plan_before_the_first_build(project: SampleProject) -> None:
         "run     wheel:demo    it was never built for this project\n"
         "unknown patch:first   it waits for wheel:demo\n"
         "unknown patch:second  it waits for wheel:demo\n"
-        "unknown patch:third   it waits for patch:first, wheel:demo\n"
+        "unknown patch:third   it waits for wheel:demo, patch:first\n"
         "unknown patch:fourth  it waits for wheel:demo\n"
         "unknown envs          it waits for wheel:demo\n"
         "unknown overlay:over  it waits for wheel:demo\n"
-        "unknown audit         it waits for envs, overlay:over, patch:first, patch:fourth, "
-        "patch:second, patch:third\n"
+        "unknown audit         it waits for patch:first and 5 more\n"
         "unknown layer:wheel   it waits for wheel:demo\n"
-        "unknown layer:series  it waits for patch:first, patch:fourth, patch:second, patch:third\n"
+        "unknown layer:series  it waits for patch:first, patch:second, patch:third, patch:fourth\n"
         "unknown layer:envs    it waits for envs\n"
-        "unknown layer:over    it waits for envs, overlay:over, patch:first, patch:fourth, "
-        "patch:second, patch:third, wheel:demo\n"
-        "unknown image:demo    it waits for audit, layer:envs, layer:over, layer:series, "
-        "layer:wheel\n"
+        "unknown layer:over    it waits for wheel:demo and 6 more\n"
+        "unknown image:demo    it waits for audit, layer:wheel, layer:series, layer:envs, "
+        "layer:over\n"
         "pin 1.0, 13 nodes: 1 to run, 12 unknown until those have run\n"
     )
+    waits = {row["name"]: row["waits_for"] for row in plan(project).values()}
+    assert waits["wheel:demo"] == []
+    assert waits["patch:third"] == ["wheel:demo", "patch:first"]
+    assert waits["audit"] == [
+        *("patch:first", "patch:second", "patch:third", "patch:fourth", "envs", "overlay:over")
+    ]
     assert list((project.store / "ac").rglob("*")) == []
 
 
@@ -104,6 +108,7 @@ def test_03_a_plan_names_input_file_and_line(built: SampleProject) -> None:
                 "details": ["line 18:", "-+line ten", "++line TEN"],
             }
         ],
+        "waits_for": [],
     }
 
 
@@ -307,7 +312,8 @@ def test_15_provenance_of_no_image(project: SampleProject) -> None:
     done = project.run("provenance", "demo")
     assert done.returncode == 2
     assert done.stderr == (
-        f"error: demo 1.0 is not built in {project.root}/dist\n  help: run hq build first\n"
+        f"error: demo 1.0 is not built in {project.root}/dist\n"
+        "  help: run hq build --image demo first\n"
     )
 
 

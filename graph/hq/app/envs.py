@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from hq.knobs.audit import Declared, Export, Finding, Subject, audit
 from hq.knobs.envsfile import read_envs
 from hq.knobs.reads import ENVS_PATH, Row, facts, reads
-from hq.knobs.registry import Registry
+from hq.knobs.registry import Registry, to_values
 from hq.model.errors import BuildError, InfrastructureError, Location
 
 SCHEMA = "hq.envs/1"
+TABLE_SCHEMA = "hq.envs-table/1"
 _SUFFIX = "HQ_MADE_UP_NAME"
 _TIMEOUT = 120
 _PROGRAM = """\
@@ -226,3 +227,8 @@ def table_text(registry: Registry) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
+
+
+def table_json(pin: str, registry: Registry) -> dict[str, Any]:
+    """The table as plain JSON values; a knob without a default has ``null`` there."""
+    return {"schema": TABLE_SCHEMA, "pin": pin, **to_values(registry)}

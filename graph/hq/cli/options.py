@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hq.app import noop
 from hq.app.session import Session, Settings, settings_from
 from hq.cli.main import Invocation, project_root, store_root
+from hq.model.errors import UsageError
 
 
 def add_pin(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +30,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     """What ``build`` and its relatives share."""
     add_pin(parser)
     add_store(parser)
-    parser.add_argument(
-        "--output", default="", metavar="DIR", help="where images go (default: dist/)"
-    )
+    add_output(parser)
     parser.add_argument(
         "--image",
         action="append",
@@ -39,7 +39,26 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         help="build this image; may be repeated (default: those that are built by default)",
     )
     parser.add_argument("--offline", action="store_true", help="use the store only")
-    parser.add_argument("-j", "--jobs", type=int, default=0, metavar="N", help="threads")
+    add_jobs(parser, 0, "threads (default: one for each processor)")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """``--output``."""
+    parser.add_argument(
+        "--output", default="", metavar="DIR", help="where images go (default: dist/)"
+    )
+
+
+def add_jobs(parser: argparse.ArgumentParser, default: int, text: str) -> None:
+    """``--jobs``; ``default`` where it is not given."""
+    parser.add_argument("-j", "--jobs", type=_jobs, default=default, metavar="N", help=text)
+
+
+def _jobs(text: str) -> int:
+    # Not ValueError, of which argparse would make a message of its own.
+    if re.fullmatch(r"0*[1-9][0-9]{0,3}", text) is None:
+        raise UsageError(f"--jobs: expected a number from 1 to 9999, found {text!r}")
+    return int(text)
 
 
 def store_path(text: str) -> str:

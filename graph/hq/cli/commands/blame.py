@@ -65,6 +65,8 @@ def _lines(text: str, count: int) -> tuple[int, int]:
         raise UsageError(f"-L {text}: expected a line, or two lines with a comma between them")
     first = int(found[1])
     last = int(found[2]) if found[2] else count if "," in text else first
+    if last < first:
+        raise UsageError(f"-L {text}: the first line is after the last")
     if not 1 <= first <= last or first > count:
         raise UsageError(f"-L {text}: the file has lines 1 to {count}")
     return first, min(last, count)

@@ -23,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check.set_defaults(run=_check)
     table = actions.add_parser("table", help="list the pin's knobs")
     add_build_options(table)
+    table.add_argument("--json", action="store_true", help="print one JSON object")
     table.set_defaults(run=_table)
 
 
@@ -43,11 +44,13 @@ def _check(parsed: argparse.Namespace, invocation: Invocation) -> int:
 
 
 def _table(parsed: argparse.Namespace, invocation: Invocation) -> int:
-    from hq.app.envs import table_text
+    from hq.app.envs import table_json, table_text
     from hq.app.envs_check import registry_of
     from hq.cli.options import session
 
     with session(parsed, invocation) as opened:
-        registry = registry_of(opened.spec(parsed.pin))
-    invocation.console.print(table_text(registry))
+        spec = opened.spec(parsed.pin)
+    registry = registry_of(spec)
+    document = json.dumps(table_json(spec.pin, registry), indent=2) if parsed.json else ""
+    invocation.console.print(document or table_text(registry))
     return 0

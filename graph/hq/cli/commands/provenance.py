@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 
 from hq.cli.main import Invocation
 from hq.model.errors import UsageError
@@ -11,9 +12,11 @@ from hq.model.errors import UsageError
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    from hq.cli.options import add_build_options
+    from hq.cli.options import add_output, add_pin, add_store
 
-    add_build_options(parser)
+    add_pin(parser)
+    add_store(parser)
+    add_output(parser)
     parser.add_argument("name", metavar="IMAGE", help="the image's name, as in images/")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
@@ -38,7 +41,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     """Prints the statement that the last build of the image wrote."""
     from hq.cli.options import session
 
-    parsed.image = parsed.image or [parsed.name]
+    parsed.image = [parsed.name]
     with session(parsed, invocation) as opened:
         spec = opened.spec(parsed.pin)
         output = opened.settings.output
@@ -51,6 +54,15 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
             invocation.console.print(file.read())
     except FileNotFoundError:
         raise UsageError(
-            f"{parsed.name} {spec.pin} is not built in {output}", hint="run hq build first"
+            f"{parsed.name} {spec.pin} is not built in {output}", hint=f"run {_build(parsed)} first"
         ) from None
     return 0
+
+
+def _build(parsed: argparse.Namespace) -> str:
+    """The command that makes what is missing."""
+    words = ["hq", "build", "--image", parsed.name]
+    for name in ("pin", "output"):
+        if getattr(parsed, name):
+            words += [f"--{name}", getattr(parsed, name)]
+    return shlex.join(words)

@@ -7,7 +7,7 @@ import json
 import os
 
 from hq.app.ship import parse_platform, pull, write_pulled
-from hq.cli.commands.push import add_registry_options, positive
+from hq.cli.commands.push import add_registry_options
 from hq.cli.main import Invocation
 from hq.cli.options import add_store, store_path
 from hq.cli.transfers import TransferView
@@ -42,7 +42,6 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     console.quiet = parsed.quiet
     reference = parse_reference(parsed.reference)
     platform = parse_platform(parsed.platform)
-    threads = positive(parsed.jobs)
     with (
         DiskStore(store_path(parsed.store), warn=console.warn) as store,
         TransferView(console, "pulled") as view,
@@ -53,7 +52,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
             platform,
             os.environ,
             plain_http=parsed.plain_http,
-            threads=threads,
+            threads=parsed.jobs,
             progress=view,
         )
         if parsed.output:

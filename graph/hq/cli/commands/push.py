@@ -8,9 +8,8 @@ import os
 
 from hq.app.ship import commit_of, find_image, is_layout, push, push_target
 from hq.cli.main import Invocation
-from hq.cli.options import add_pin, add_store, optional_session
+from hq.cli.options import add_jobs, add_pin, add_store, optional_session
 from hq.cli.transfers import TransferView
-from hq.model.errors import UsageError
 from hq.oci.reference import Reference
 from hq.store.faults import human_size
 from hq.transfer.push import Pushed
@@ -47,7 +46,7 @@ def add_registry_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain-http", action="store_true", help="speak to the registry without TLS"
     )
-    parser.add_argument("-j", "--jobs", type=int, default=_THREADS, metavar="N", help="threads")
+    add_jobs(parser, _THREADS, f"threads (default: {_THREADS})")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing on the way")
 
@@ -73,7 +72,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
                 plain_http=parsed.plain_http,
                 attach=not parsed.no_attach,
                 mount_from=parsed.mount_from,
-                threads=positive(parsed.jobs),
+                threads=parsed.jobs,
                 progress=view,
             )
     if parsed.json:
@@ -81,13 +80,6 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     else:
         console.print(_text(target.repository, pushed))
     return 0
-
-
-def positive(jobs: int) -> int:
-    """The number of threads. Raises ``UsageError``."""
-    if jobs < 1:
-        raise UsageError(f"--jobs: expected a number above 0, found {jobs}")
-    return jobs
 
 
 def _document(repository: Reference, pushed: Pushed) -> dict[str, object]:

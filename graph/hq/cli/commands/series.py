@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hq.app import series
 from hq.cli.main import Invocation, project_root
+from hq.model.errors import UsageError
 
 if TYPE_CHECKING:
     from hq.app.ledger import LedgerEntry
@@ -141,7 +142,11 @@ def _series_of(parsed: argparse.Namespace) -> tuple[str, str | None]:
     from hq.app.config import read_project, series_of
     from hq.app.folder import ProjectFolder
 
-    root = project_root()
+    try:
+        root = project_root()
+    except UsageError as error:
+        error.hint = f"{error.hint}, or give --series FILE".removeprefix(", or ")
+        raise
     project = read_project(ProjectFolder(root))
     file, folder = series_of(project, parsed.pin)
     return os.path.relpath(os.path.join(root, file)), os.path.relpath(os.path.join(root, folder))
