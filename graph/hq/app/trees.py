@@ -14,15 +14,18 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import BinaryIO
 
 from hq.model.errors import BuildError, InfrastructureError, Location, UsageError
 from hq.patchwork.apply import File
+from hq.store.faults import disk_fault, reason
 
 _CHUNK = 256 << 10
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 MAX_FILE = 1 << 30
+_ELSEWHERE = "choose another folder with --into DIR"
 
 
 class DirectoryTree:
@@ -64,61 +67,74 @@ class DirectoryTree:
 
     def entries(self) -> dict[str, str]:
         """Every file's kind by path, sorted by the paths' bytes."""
-        found: dict[bytes, str] = {}
-        self._scan(b"", found)
+        found = self._scan()
         return {path.decode("utf-8", "surrogateescape"): found[path] for path in sorted(found)}
 
     def digest(self, path: str, kind: str, copy: BinaryIO | None = None) -> bytes:
         """SHA-256 in hex of a file's content (a symlink's target), copied on the way."""
-        place = self._place(path)
-        try:
-            if kind == "l":
-                return _hex(os.readlink(place))
-            whole = hashlib.sha256()
-            with open(place, "rb", buffering=0) as file:
-                while chunk := file.read(_CHUNK):
-                    whole.update(chunk)
-                    if copy is not None:
-                        copy.write(chunk)
-        except OSError as error:
-            raise _unreadable(path, error) from None
+        if kind == "l":
+            return _hex(self.target(path))
+        whole = hashlib.sha256()
+        for chunk in self._chunks(path):
+            whole.update(chunk)
+            if copy is not None:
+                _write_all(copy, chunk)
         return whole.hexdigest().encode()
 
     def target(self, path: str) -> bytes:
         """Where a symlink points."""
-        return os.readlink(self._place(path))
+        try:
+            return os.readlink(self._place(path))
+        except OSError as error:
+            raise _unreadable(path, error) from None
+
+    def _chunks(self, path: str) -> Iterator[bytes]:
+        """A file's content; only what goes wrong in reading is told of the tree."""
+        try:
+            with open(self._place(path), "rb", buffering=0) as file:
+                while chunk := file.read(_CHUNK):
+                    yield chunk
+        except OSError as error:
+            raise _unreadable(path, error) from None
 
     def _place(self, path: str) -> bytes:
         return os.path.join(self.root, path.encode("utf-8", "surrogateescape"))
 
     def _inside(self, directory: str) -> bool:
         """Whether ``directory`` is a real directory of the tree, not one behind a symlink."""
-        known = self._real.get(directory)
-        if known is None:
-            known = self._inside(directory.rpartition("/")[0])
-            if known:
-                try:
-                    known = stat.S_ISDIR(os.lstat(self._place(directory)).st_mode)
-                except (OSError, ValueError):
-                    known = False
-            self._real[directory] = known
-        return known
+        asked = []
+        while directory not in self._real:
+            asked.append(directory)
+            directory = directory.rpartition("/")[0]
+        real = self._real[directory]
+        for below in reversed(asked):
+            real = real and self._is_directory(below)
+            self._real[below] = real
+        return real
 
-    def _scan(self, below: bytes, found: dict[bytes, str]) -> None:
-        folders = []
+    def _is_directory(self, path: str) -> bool:
         try:
-            with os.scandir(os.path.join(self.root, below)) as entries:
-                for entry in entries:
-                    path = below + b"/" + entry.name if below else entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(path)
-                    else:
-                        text = path.decode("utf-8", "surrogateescape")
-                        found[path] = _kind(entry.stat(follow_symlinks=False), text)
-        except OSError as error:
-            raise _unreadable(below.decode("utf-8", "surrogateescape") or ".", error) from None
-        for folder in folders:
-            self._scan(folder, found)
+            return stat.S_ISDIR(os.lstat(self._place(path)).st_mode)
+        except (OSError, ValueError):
+            return False
+
+    def _scan(self) -> dict[bytes, str]:
+        found: dict[bytes, str] = {}
+        folders = [b""]
+        while folders:
+            below = folders.pop()
+            try:
+                with os.scandir(os.path.join(self.root, below)) as entries:
+                    for entry in entries:
+                        path = below + b"/" + entry.name if below else entry.name
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(path)
+                        else:
+                            text = path.decode("utf-8", "surrogateescape")
+                            found[path] = _kind(entry.stat(follow_symlinks=False), text)
+            except OSError as error:
+                raise _unreadable(below.decode("utf-8", "surrogateescape") or ".", error) from None
+        return found
 
 
 def _kind(found: os.stat_result, path: str) -> str:
@@ -135,7 +151,7 @@ def _kind(found: os.stat_result, path: str) -> str:
 
 def _unreadable(path: str, error: OSError) -> InfrastructureError:
     return InfrastructureError(
-        f"cannot read a file of the tree: {error.strerror}", where=Location(path)
+        f"cannot read a file of the tree: {reason(error)}", where=Location(path)
     )
 
 
@@ -209,9 +225,7 @@ def write_tree(tree: DirectoryTree, changes: Mapping[str, File | None], into: st
         os.rename(temporary, place)
     except OSError as error:
         _remove(temporary)
-        raise InfrastructureError(
-            f"cannot write the result: {error.strerror}", where=Location(into)
-        ) from None
+        raise disk_fault(error, "write the result", into, elsewhere=_ELSEWHERE) from None
     except BaseException:
         _remove(temporary)
         raise
@@ -219,9 +233,21 @@ def write_tree(tree: DirectoryTree, changes: Mapping[str, File | None], into: st
 
 
 def _remove(temporary: bytes) -> None:
-    import shutil
-
-    shutil.rmtree(temporary, ignore_errors=True)
+    """Removes a folder that this process made, however deep it is. Never raises ``OSError``."""
+    pending = [temporary]
+    folders = []
+    while pending:
+        folder = pending.pop()
+        folders.append(folder)
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    os.unlink(entry.path)
+    for folder in reversed(folders):
+        with suppress(OSError):
+            os.rmdir(folder)
 
 
 def _write(tree: DirectoryTree, changes: Mapping[str, File | None], place: bytes) -> str:
@@ -260,11 +286,13 @@ def _write_all(out: BinaryIO, data: bytes) -> None:
 
 
 def _make_folders(place: bytes, folder: bytes, made: set[bytes]) -> None:
-    if folder in made:
-        return
-    _make_folders(place, folder.rpartition(b"/")[0], made)
-    _make_folder(os.path.join(place, folder))
-    made.add(folder)
+    wanted = []
+    while folder not in made:
+        wanted.append(folder)
+        folder = folder.rpartition(b"/")[0]
+    for one in reversed(wanted):
+        _make_folder(os.path.join(place, one))
+        made.add(one)
 
 
 def _make_folder(place: bytes) -> None:

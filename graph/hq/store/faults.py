@@ -25,7 +25,8 @@ _REASONS = {
 STORE = "choose another store with --store DIR or HQ_STORE"
 OUTPUT = "choose another folder with --output DIR"
 
-_FULL = "free some space there, run 'hq store gc', or {}; then run hq again"
+_COLLECT = ", run 'hq store gc'"
+_FULL = f"free some space there{_COLLECT}, or {{}}; then run hq again"
 _HINTS = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -53,6 +54,8 @@ def disk_fault(
     number = error.errno or 0
     details = _details(number, path, size)
     hint = _HINTS.get(number, "").format(elsewhere)
+    if number in _OUT_OF_SPACE and elsewhere != STORE:
+        hint = hint.replace(_COLLECT, "")
     if number in _NO_WAY:
         hint = elsewhere if details else ""
     return InfrastructureError(
