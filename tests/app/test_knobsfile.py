@@ -111,7 +111,7 @@ def test_then_every_rule_at_once() -> None:
     )
     assert message(bad) == (
         "error: patches/knobs.toml has 10 mistakes\n"
-        "  patches/knobs.toml:8: knob[0].default: expected a text\n"
+        "  patches/knobs.toml:8: knob[0].default: expected a text, found 1\n"
         "  patches/knobs.toml:15: knob[1].name: SPLIT_K begins with none of the prefixes VLLM_, "
         "KVARN_\n"
         "  patches/knobs.toml:18: knob[1].default: an unset variable is None here "
@@ -125,8 +125,8 @@ def test_then_every_rule_at_once() -> None:
         "variable means None\n"
         "  patches/knobs.toml:42: knob[3].owner: expected 'patch:NAME' or 'overlay:NAME', found "
         "'x'\n"
-        "  patches/knobs.toml:47: knob[4].default: expected true or false\n"
-        "  patches/knobs.toml:54: knob[5].default: expected an integer"
+        "  patches/knobs.toml:47: knob[4].default: expected true or false, found 1\n"
+        "  patches/knobs.toml:54: knob[5].default: expected an integer, found true"
     )
 
 

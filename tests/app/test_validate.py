@@ -117,9 +117,54 @@ error: build.toml has 14 mistakes
         ),
         (
             "project = 1979-05-27\n",
-            "build.toml:1: project: found the date or time 1979-05-27, which no key is",
+            "build.toml:1: project: expected a text, found a date (quote it)",
+        ),
+        (
+            "project = 1979-05-27T07:32:00Z\n",
+            "build.toml:1: project: expected a text, found a date with a time (quote it)",
+        ),
+        (
+            "project = 'x'\nvalue = 07:32:00\n",
+            "build.toml:2: value: expected true or false or an integer or a text, found a time "
+            "(quote it)",
+        ),
+        (
+            "project = 'x'\nmembers = 1979-05-27\n",
+            "build.toml:2: members: expected an array, found a date",
+        ),
+        (
+            "project = 'x'\nzzz = 1979-05-27\n",
+            f"build.toml:2: zzz: unknown key (known here: {ALL_KEYS})",
         ),
         ("project = 'x'\nratio = nan", "build.toml:2: ratio: found nan, which no key is"),
+        (
+            f"project = 'x'\nvalue = {2**63}\n",
+            "build.toml:2: value: found an integer of more than 64 bits, which no key is",
+        ),
+        (
+            f"project = 'x'\nvalue = 0x{'f' * 5000}\n",
+            "build.toml:2: value: found an integer of more than 64 bits, which no key is",
+        ),
+        (
+            f"project = '{'1' * 5000}'\nvalue = -{'1_' * 5000}1\n",
+            "build.toml:2: not valid TOML: a number of more than 4300 digits",
+        ),
+        (
+            f"project = 'x'\n{'a.' * 5000}b = 1\n",
+            "build.toml:2: a key of more than 100 parts",
+        ),
+        (
+            f"project = 'x'\n[{'a . ' * 100}'b']\n",
+            "build.toml:2: a key of more than 100 parts",
+        ),
+        (
+            f"project = 'x'\n[{'a.' * 99}b]\nc = 1\n",
+            f"build.toml:3: {'a.' * 38}a...: nested too deeply",
+        ),
+        (
+            f"project = 'x'\nvalue = {'[' * 101}{']' * 101}\n",
+            f"build.toml:2: value{'[0]' * 24}...: nested too deeply",
+        ),
         ("project = 'x'\nmembers = {}", "build.toml:2: members: expected an array, found a table"),
         ("project = 'x'\npins = []", "build.toml:2: pins: expected a table, found an array"),
         ("\nproject = x\n", "build.toml:2: not valid TOML: Invalid value (column 11)"),
@@ -146,6 +191,24 @@ error: build.toml has 14 mistakes
 )
 def test_one_mistake(text: str | bytes, expected: str) -> None:
     assert message(text) == f"error: build.toml has one mistake\n  {expected}"
+
+
+def test_a_date_hides_no_other_mistake() -> None:
+    assert message("project = 1\nvalue = 1979-05-27\n[[members]]\nname = 07:32:00\nsize = 0\n") == (
+        "error: build.toml has 4 mistakes\n"
+        "  build.toml:1: project: expected a text, found 1\n"
+        "  build.toml:2: value: expected true or false or an integer or a text, found a date "
+        "(quote it)\n"
+        "  build.toml:4: members[0].name: expected a text, found a time (quote it)\n"
+        "  build.toml:5: members[0].size: expected a number of at least 1, found 0"
+    )
+
+
+def test_many_dots_that_are_no_key() -> None:
+    sizes = ", ".join(["1"] * 200)
+    text = f"project = '{'a.' * 500}'\npins.x = {{ wheel = \"{'.' * 500}\", sizes = [{sizes}] }}\n"
+    text += f"ratio = 0.5 # {'a.' * 500}\n"
+    assert load_toml("build.toml", text.encode(), Root).ratio == 0.5
 
 
 @settings(deadline=None, max_examples=200)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from hq.app.declaration import Table
-from hq.app.validate import load_document
+from hq.app.validate import found_text, load_document
 from hq.knobs.registry import Absent, Knob, KnobType, Mistake, Registry, Retired, problems
 from hq.model.errors import Location, Problem, problems_error
 
@@ -123,14 +123,20 @@ def _default_text(table: KnobTable) -> tuple[str | None, str]:
         return None, "" if value is None else wrong
     if value is None:
         return None, 'missing; say absent = "none" if an unset variable means None'
+    found = found_text(value)
     if table.type == "bool":
-        found = isinstance(value, bool)
-        return ("1" if value is True else "0"), "" if found else "expected true or false"
+        is_right = isinstance(value, bool)
+        return ("1" if value is True else "0"), (
+            "" if is_right else f"expected true or false, found {found}"
+        )
     if table.type == "int":
-        found = isinstance(value, int) and not isinstance(value, bool)
-        return (str(value) if found else None), "" if found else "expected an integer"
+        is_right = isinstance(value, int) and not isinstance(value, bool)
+        return (str(value) if is_right else None), (
+            "" if is_right else f"expected an integer, found {found}"
+        )
     if isinstance(value, str):
         return value, ""
     if table.type == "float":
-        return None, f'expected a text, such as "{value}": a float is written as it is exported'
-    return None, "expected a text"
+        wrong = f'expected a text, such as "{value}": a float is written as it is exported'
+        return None, wrong
+    return None, f"expected a text, found {found}"

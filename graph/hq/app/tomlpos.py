@@ -79,6 +79,30 @@ def _unquoted(token: str) -> str:
         return token
 
 
+def long_key(text: str, limit: int) -> int:
+    """The line of the first key of more than ``limit`` parts, or 0. ``text`` may be no TOML."""
+    if not any(line.count(".") >= limit for line in text.split("\n")):
+        return 0
+    dots = 0
+    for token in _tokens(text):
+        if token.kind == "mark" and token.text == ".":
+            dots += 1
+            if dots == limit:
+                return token.line
+        elif token.kind not in ("bare", "string"):
+            dots = 0
+    return 0
+
+
+def long_number(text: str, limit: int) -> int:
+    """The line of the first decimal integer of more than ``limit`` digits, or 0."""
+    for token in _tokens(text):
+        digits = token.text.lstrip("+-").replace("_", "")
+        if token.kind == "bare" and len(digits) > limit and digits.isdigit():
+            return token.line
+    return 0
+
+
 class _Scan:
     """One pass over the tokens; ``lines`` grows as statements are read."""
 
