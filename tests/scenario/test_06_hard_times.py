@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -422,3 +423,63 @@ def test_18_looking_after_no_store_makes_none(tmp_path: Path, action: str, there
     done = project.run("store", action, "--store", str(tmp_path / "elsewhere"))
     assert done.returncode == 2
     assert done.stderr.startswith("error: this is not a store of hq\n")
+
+
+def test_19_a_collection_keeps_what_a_plan_shows(built: SampleProject) -> None:
+    built.replace("patches/first.patch", "+line ten", "+line TEN")
+    built.write("kvarn/files/vllm/new.py", "new = 2\n")
+    plans = []
+    for command in ("stats", "gc"):
+        assert built.run("store", command).returncode == 0
+        plans.append(built.run("plan").stdout)
+    assert re.search(r"\n *-\+line ten\n *\+\+line TEN\n", plans[0]), plans[0]
+    assert plans[1] == plans[0]
+
+
+def test_20_a_deleted_project_is_forgotten(tmp_path: Path) -> None:
+    deep = tmp_path / ("long" * 50)  # too long to be a name in the store
+    kept, gone, far = (SampleProject(folder) for folder in (tmp_path / "kept", tmp_path, deep))
+    kept.replace("patches/first.patch", "+line ten", "+line TEN")
+    for project in (kept, gone, far):
+        project.store = tmp_path / "store"
+        project.supply()
+        project.build()
+    calm = json.loads(kept.run("store", "gc", "--json").stdout)
+    assert (calm["results"], calm["forgotten"]) == (0, [])
+    shutil.rmtree(gone.root)
+    shutil.rmtree(far.root)
+    done = kept.run("store", "gc", "--json")
+    found = json.loads(done.stdout)
+    assert found["forgotten"] == sorted([str(gone.root), str(far.root)])
+    assert done.stderr == "".join(
+        f"forgot the project {root}: no build.toml is there any more\n"
+        for root in found["forgotten"]
+    )
+    assert found["results"] > 0
+    assert len(list((tmp_path / "store/projects").iterdir())) == 1
+    assert len(list((tmp_path / "store/stat").iterdir())) == 1
+    assert kept.build()["built"] == []
+    assert kept.run("store", "verify").returncode == 0
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_21_a_link_with_its_date_kept_is_mended_by_a_verification(
+    tmp_path: Path, whole: bool
+) -> None:
+    """Another project makes the dropped blobs again, and the first one's links are still bad."""
+    first, second = SampleProject(tmp_path / "first"), SampleProject(tmp_path / "second")
+    for project in (first, second):
+        project.store = tmp_path / "store"
+        project.supply()
+        project.build()
+    blobs = sorted((first.layout() / "blobs/sha256").iterdir())
+    for blob in blobs if whole else blobs[:1]:
+        damage(first, blob.name)
+    checked = first.run("store", "verify")
+    assert checked.returncode == 1
+    assert checked.stderr.count("damaged blob, dropped") == (len(blobs) if whole else 1)
+    second.build()
+    first.build()
+    for blob in blobs:
+        assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
+    assert first.run("store", "verify").returncode == 0

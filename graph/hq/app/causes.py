@@ -20,7 +20,7 @@ _WORDS = {
     reasons.LOST: "its result is no longer in the store",
     reasons.ELSEWHERE: "its last record does not match its key",
 }
-_MAX_TEXT = 4 << 20
+MAX_TEXT = 4 << 20
 
 
 def causes_of(outcome: Outcome, contents: Contents) -> list[Cause]:
@@ -87,7 +87,7 @@ def stored(disk: DiskStore) -> Contents:
 
     def read(digest: Digest) -> bytes | None:
         size = disk.size_of(digest)
-        if size is None or size > _MAX_TEXT:
+        if size is None or size > MAX_TEXT:
             return None
         try:
             return disk.read(BlobRef(digest, size))

@@ -3,6 +3,7 @@
 * ``spec@<pin>``: the checked declaration, with the digests of all files that it was read from.
 * ``touched``: for every patch content and options, the paths it touches.
 * ``records@<pin>``: a record for every node (``hq.provenance.record``), for ``plan`` and ``why``.
+* ``root``: the project's folder, where its path is too long to be the name of the place of these.
 
 All of it can be lost: then it is computed again. None of it enters a key.
 """
@@ -31,6 +32,7 @@ from hq.model.project import (
     SeriesItem,
 )
 
+ROOT = "root"
 SPEC_FORMAT = f"hq.spec/4 {__version__}"
 
 
@@ -40,6 +42,8 @@ class Memory:
     def __init__(self, store_root: str, project_root: str, write: Callable[[str, bytes], None]):
         self._store_root = store_root
         self._folder = project_folder(store_root, project_root)
+        named = os.path.basename(self._folder).startswith("%2F")
+        self._root = "" if named else project_root
         self._write = write
 
     def load(self, name: str) -> Any:
@@ -52,6 +56,11 @@ class Memory:
 
     def save(self, name: str, document: object) -> None:
         """Writes ``document`` whole, by rename."""
+        if self._root and self.load(ROOT) != self._root:
+            self._put(ROOT, self._root)
+        self._put(name, document)
+
+    def _put(self, name: str, document: object) -> None:
         data = json.dumps(document, separators=(",", ":")).encode()
         self._write(os.path.relpath(self._path(name), self._store_root), data)
 

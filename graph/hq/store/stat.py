@@ -58,7 +58,7 @@ class StatCache:
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._store = store
-        self._file = "stat/" + hashlib.sha256(os.fsencode(base)).hexdigest()[:32]
+        self._file = stat_file(base)
         self._base = base
         self._clock = clock
         self._entries = _load(f"{store.root}/{self._file}")
@@ -118,6 +118,11 @@ class StatCache:
         except InfrastructureError as error:
             self._store.warn(f"the stat cache was not saved: {error.message}")
         self._changed = False
+
+
+def stat_file(base: str) -> str:
+    """Where the stat cache of the project at ``base`` is, below the store's root."""
+    return "stat/" + hashlib.sha256(os.fsencode(base)).hexdigest()[:32]
 
 
 def is_racy(found: os.stat_result, now: int) -> bool:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 
-from hq.app.upkeep import live_keys
+from hq.app.upkeep import Live, forget_answers
 from hq.cli.main import Invocation
 from hq.cli.options import add_store, store_path
 from hq.model.errors import UsageError
@@ -64,6 +64,8 @@ def _stats(parsed: argparse.Namespace, invocation: Invocation) -> int:
 def _verify(parsed: argparse.Namespace, invocation: Invocation) -> int:
     with _open(parsed, invocation) as store:
         found = verify(store)
+        if found.problems:
+            forget_answers(store)
     for problem in found.problems:
         invocation.console.warn(problem)
     counts: dict[str, object] = found._asdict()
@@ -75,8 +77,13 @@ def _verify(parsed: argparse.Namespace, invocation: Invocation) -> int:
 def _gc(parsed: argparse.Namespace, invocation: Invocation) -> int:
     size = _bytes(parsed.max_size)
     with _open(parsed, invocation) as store:
-        found = collect(store, live_keys(store), max_size=size)
-    _print(parsed, invocation, found._asdict())
+        live = Live(store)
+        found = collect(store, live.keys(), max_size=size, keep=live.sources())
+    for root in live.forgotten:
+        invocation.console.note(f"forgot the project {root}: no build.toml is there any more")
+    counts: dict[str, object] = found._asdict()
+    counts["forgotten"] = live.forgotten if parsed.json else len(live.forgotten)
+    _print(parsed, invocation, counts)
     return 0
 
 
