@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hq.model.errors import UsageError
 from hq.patchwork.apply import File
-from hq.patchwork.series import Entry, apply_series, check_membership, parse_series
+from hq.patchwork.series import Entry, apply_series, orphan_problems, parse_series
 from patchwork.odd_cases import DONE, HEAD, STANDARD, F
 from patchwork.support import hunks, reader, regular, tree
 
@@ -54,7 +54,7 @@ f//g.patch
     with pytest.raises(UsageError) as caught:
         parse_series(text, "patches/series")
     assert caught.value.render() == (
-        "error: the series has 7 mistakes\n"
+        "error: patches/series has 7 mistakes\n"
         "  patches/series:1: unknown option '--fuzz=3' (the options are -pN (default -p1) and -R)\n"
         "  patches/series:2: an absolute path: '/etc/b.patch' (name patches by their path below "
         "the folder)\n"
@@ -76,18 +76,34 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         assert len({entry.name for entry in entries}) == len(entries)
 
 
-def test_membership_names_each_offender() -> None:
-    entries = parse_series(b"a.patch\ngone.patch\n")
-    check_membership(entries[:1], ["a.patch", "series", "README"], "patches/series", "patches")
+def test_mistakes_in_a_line_and_missing_files_are_told_together() -> None:
+    text = b"a.patch\ngone.patch --fuzz=3\n/gone\na.patch\nalso.patch\n"
+    asked: list[str] = []
+
+    def is_there(name: str) -> bool:
+        asked.append(name)
+        return name == "a.patch"
+
     with pytest.raises(UsageError) as caught:
-        present = ["a.patch", "old.patch", "sub/x.diff"]
-        check_membership(entries, present, "patches/series", "patches")
+        parse_series(text, "patches/series", is_there)
     assert caught.value.render() == (
-        "error: the series and the patch files do not agree\n"
-        "  patches/old.patch: this patch is in no series (name it in one, or remove it)\n"
+        "error: patches/series has 5 mistakes\n"
         "  patches/series:2: there is no patch file 'gone.patch'\n"
-        "  patches/sub/x.diff: this patch is in no series (name it in one, or remove it)"
+        "  patches/series:2: unknown option '--fuzz=3' (the options are -pN (default -p1) and -R)\n"
+        "  patches/series:3: an absolute path: '/gone' (name patches by their path below the "
+        "folder)\n"
+        "  patches/series:4: 'a.patch' stands twice, first at line 1\n"
+        "  patches/series:5: there is no patch file 'also.patch'"
     )
+    assert asked == ["a.patch", "gone.patch", "also.patch"]  # nothing that is no name of a patch
+
+
+def test_patches_that_no_series_names() -> None:
+    present = ["a.patch", "old.patch", "sub/x.diff", "series", "README"]
+    assert [str(problem) for problem in orphan_problems(["a.patch"], present, "patches")] == [
+        "patches/old.patch: this patch is in no series (name it in one, or remove it)",
+        "patches/sub/x.diff: this patch is in no series (name it in one, or remove it)",
+    ]
 
 
 def series(patches: dict[str, str], files: dict[str, File], options: str = "", **how: bool):

@@ -37,7 +37,7 @@ from hq.model.project import (
     SeriesItem,
 )
 from hq.model.tree import is_unicode
-from hq.patchwork.series import Entry, missing_problems, orphan_problems, parse_series
+from hq.patchwork.series import Entry, orphan_problems, parse_series
 from hq.wheels.filename import normalize_project, parse_filename, same_version
 
 T = TypeVar("T")
@@ -284,14 +284,15 @@ class _Loader:
             if pin == self._pin and entries is not None:
                 found = items
         problems.raise_any()
-        self._raise(folder, orphan_problems(named, present, folder))
+        orphans = orphan_problems(named, present, folder)
+        if orphans:
+            many = f"{len(orphans)} patch files are" if len(orphans) > 1 else "one patch file is"
+            raise problems_error(f"{many} in no series", orphans)
         return found
 
     def _entries(self, path: str, present: Sequence[str], named_by: Location) -> Sequence[Entry]:
         data = self._read(path, named_by, "series")
-        entries = parse_series(data, path)
-        self._raise(path, missing_problems(entries, present, path))
-        return entries
+        return parse_series(data, path, set(present).__contains__)
 
     def _registry(self) -> LoadedRegistry | None:
         table = self._declared.knobs

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from hq.app.trees import DirectoryTree, check_destination, tree_digest, write_tree
 from hq.model.action import Json
-from hq.model.errors import InfrastructureError, Location, Problem, UsageError, problems_error
+from hq.model.errors import InfrastructureError, Location, Problem, UsageError
 from hq.patchwork.apply import File, PatchOutcome, verdict
 from hq.patchwork.explain import failure
 from hq.patchwork.names import show
@@ -31,7 +31,6 @@ from hq.patchwork.report import series_report
 from hq.patchwork.series import (
     Entry,
     apply_series,
-    missing_problems,
     orphan_problems,
     parse_series,
 )
@@ -86,10 +85,7 @@ class PatchFolder:
                 "the folder of the patches is not there",
                 where=Location(self.folder), hint="give --patches DIR",
             )  # fmt: skip
-        self.entries = parse_series(text, series)
-        problems = missing_problems(self.entries, self._present(), series)
-        if problems:
-            raise problems_error("the series names patches that are not there", problems)
+        self.entries = parse_series(text, series, self._is_file)
 
     def load(self, name: str) -> bytes:
         """A patch's bytes; more than the limit is cut there, for the reader to refuse."""
@@ -127,9 +123,6 @@ class PatchFolder:
 
     def _place(self, name: str) -> bytes:
         return os.path.join(os.fsencode(self.folder), name.encode("utf-8", "surrogateescape"))
-
-    def _present(self) -> list[str]:
-        return [entry.name for entry in self.entries if self._is_file(entry.name)]
 
     def _is_file(self, name: str) -> bool:
         try:

@@ -53,10 +53,13 @@ class SeriesOutcome(NamedTuple):
         return all(outcome.outcome == "applied" for outcome in self.outcomes)
 
 
-def parse_series(data: bytes, file: str = "series") -> tuple[Entry, ...]:
+def parse_series(
+    data: bytes, file: str = "series", is_there: Callable[[str], bool] | None = None
+) -> tuple[Entry, ...]:
     """The entries of a series file, in order.
 
-    Raises ``UsageError`` that lists every mistake with its line.
+    ``is_there``: whether there is a patch file of that name; not asked when left out. Raises
+    ``UsageError`` that lists every mistake with its line.
     """
     if len(data) > MAX_BYTES:
         raise UsageError(
@@ -74,11 +77,13 @@ def parse_series(data: bytes, file: str = "series") -> tuple[Entry, ...]:
         before = first.setdefault(entry.name, number)
         if before != number:
             wrong.append((f"'{show(entry.name)}' stands twice, first at line {before}", ""))
+        elif is_there and not _name_problems(entry.name) and not is_there(entry.name):
+            wrong.append((f"there is no patch file '{show(entry.name)}'", ""))
         problems += [Problem(Location(file, number), text, hint) for text, hint in wrong]
         entries.append(entry)
     if problems:
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        raise problems_error(f"the series has {count}", problems)
+        raise problems_error(f"{file} has {count}", problems)
     return tuple(entries)
 
 
@@ -118,16 +123,6 @@ def _name_problems(name: str) -> list[tuple[str, str]]:
     return []
 
 
-def missing_problems(entries: Iterable[Entry], present: Iterable[str], file: str) -> list[Problem]:
-    """One problem for each name in the series that has no file. ``present``: names of all files."""
-    there = set(present)
-    return [
-        Problem(Location(file, entry.line), f"there is no patch file '{show(entry.name)}'", "")
-        for entry in entries
-        if entry.name not in there
-    ]
-
-
 def orphan_problems(named: Iterable[str], present: Iterable[str], folder: str) -> list[Problem]:
     """One problem for each patch file (``*.patch``, ``*.diff``) that no series names."""
     known = set(named)
@@ -139,19 +134,6 @@ def orphan_problems(named: Iterable[str], present: Iterable[str], folder: str) -
         for name in sorted(present)
         if name.endswith((".patch", ".diff")) and name not in known
     ]  # fmt: skip
-
-
-def check_membership(
-    entries: Sequence[Entry], present: Sequence[str], file: str, folder: str
-) -> None:
-    """Series and folder must hold the same patches.
-
-    Raises ``UsageError`` that names each offender.
-    """
-    problems = missing_problems(entries, present, file)
-    problems += orphan_problems((entry.name for entry in entries), present, folder)
-    if problems:
-        raise problems_error("the series and the patch files do not agree", problems)
 
 
 def apply_series(
