@@ -156,6 +156,12 @@ DECLARED: dict[str, tuple[Change, str]] = {
         "  build.toml:14: pins.\"1.0\".lock: a '..' in the path; "
         "a path is relative to the project's root\n",
     ),
+    "a prefix that the kernel takes": (
+        substitute("images/demo.toml", 'prefix = "/opt', 'prefix = "/proc'),
+        "error: images/demo.toml has one mistake\n"
+        "  images/demo.toml:3: prefix: nothing can be kept in /proc: "
+        "a container has a file system of the kernel there\n",
+    ),
     "another schema": (
         substitute("build.toml", "hq.project/1", "hq.project/2"),
         "error: build.toml has one mistake\n"
@@ -211,7 +217,7 @@ DECLARED: dict[str, tuple[Change, str]] = {
     ),
     "a patch in no series": (
         lambda project: project.write("patches/orphan.patch", ""),
-        "error: patches has one mistake\n"
+        "error: one patch file is in no series\n"
         "  patches/orphan.patch: this patch is in no series (name it in one, or remove it)\n",
     ),
     "a series without its patches": (
@@ -222,16 +228,29 @@ DECLARED: dict[str, tuple[Change, str]] = {
         "  patches/series:5: there is no patch file 'nowhere.patch'\n"
         "  patches/series:6: there is no patch file 'other/gone.patch'\n",
     ),
+    "patches in no series": (
+        lambda project: [project.write(f"patches/{name}.patch", "") for name in ("x", "sub/y")],
+        "error: 2 patch files are in no series\n"
+        "  patches/sub/y.patch: this patch is in no series (name it in one, or remove it)\n"
+        "  patches/x.patch: this patch is in no series (name it in one, or remove it)\n",
+    ),
+    "a series with fuzz and without its patch": (
+        substitute("patches/series", "first.patch", "gone.patch --fuzz=3"),
+        "error: patches/series has 2 mistakes\n"
+        "  patches/series:1: there is no patch file 'gone.patch'\n"
+        "  patches/series:1: unknown option '--fuzz=3' "
+        "(the options are -pN (default -p1) and -R)\n",
+    ),
     "a patch twice": (
         lambda project: project.write(
             "patches/series", project.read("patches/series") + "first.patch\n"
         ),
-        "error: the series has one mistake\n"
+        "error: patches/series has one mistake\n"
         "  patches/series:5: 'first.patch' stands twice, first at line 1\n",
     ),
     "a series with fuzz": (
         substitute("patches/series", "first.patch", "first.patch --fuzz=3"),
-        "error: the series has one mistake\n"
+        "error: patches/series has one mistake\n"
         "  patches/series:1: unknown option '--fuzz=3' "
         "(the options are -pN (default -p1) and -R)\n",
     ),
@@ -281,7 +300,7 @@ def test_02_mistakes_in_several_files_are_told_at_once(case: Case) -> None:
         "  lockfiles/1.0.toml has 2 mistakes\n"
         "    lockfiles/1.0.toml:5: wheel[0].size: missing\n"
         "    lockfiles/1.0.toml:10: wheel[0].sise: unknown key (did you mean 'size'?)\n"
-        "  patches has one mistake\n"
+        "  one patch file is in no series\n"
         "    patches/orphan.patch: this patch is in no series (name it in one, or remove it)\n"
         "  over/overlay.toml has one mistake\n"
         "    over/overlay.toml:14: facts.check[0].kind: expected 'literal-member', 'dict-entry', "
@@ -311,6 +330,12 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
         "error: SOURCE_DATE_EPOCH: expected seconds since 1970 as decimal digits, "
         "found 'yesterday'\n"
         "  help: unset it for the default, 0\n",
+    ),
+    "an epoch that is too late": (
+        (),
+        {"SOURCE_DATE_EPOCH": "99999999999"},
+        "error: SOURCE_DATE_EPOCH: expected at most 8589934591, found '99999999999'\n"
+        "  help: a layer's time stamps end in the year 2242\n",
     ),
     "an option that is none": (
         ("--colour",),
@@ -643,7 +668,9 @@ def test_13_a_place_for_images_that_is_none(case: Case) -> None:
     case.refused(
         3,
         "error: cannot write the image layout: not a directory\n"
-        f"  at: {case.project.root}/taken/demo-1.0\n",
+        f"  at: {case.project.root}/taken/demo-1.0\n"
+        f"  {case.project.root}/taken is not a folder\n"
+        "  help: choose another folder with --output DIR\n",
         *("--output", str(case.project.root / "taken")),
     )
 

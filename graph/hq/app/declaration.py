@@ -7,6 +7,7 @@ Only shapes and rules within one file are here; what must agree between files is
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -28,6 +29,12 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 DebName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$", max_length=200)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
+MAX_NAME = 255
+"""Bytes of a name, on every file system that counts."""
+
+MAX_PATH = 4000
+"""Bytes of a path of an image. Linux takes 4095; the rest is for a root folder before it."""
+
 
 def _project_path(text: str) -> str:
     problem = path_problem(text)
@@ -36,9 +43,26 @@ def _project_path(text: str) -> str:
     return text
 
 
-def _image_path(text: str) -> str:
+def _mount_path(text: str) -> str:
     if not text.startswith("/") or path_problem(text[1:]) is not None:
         raise ValueError("expected an absolute path in the image without '..' or a final '/'")
+    if any(unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") for letter in text):
+        raise ValueError("a control character in the path")
+    longest = max(len(part.encode()) for part in text.split("/"))
+    if longest > MAX_NAME:
+        raise ValueError(f"a part of the path has {longest} bytes; at most {MAX_NAME} are possible")
+    size = len(text.encode())
+    if size > MAX_PATH:
+        raise ValueError(f"the path has {size} bytes; at most {MAX_PATH} are taken")
+    return text
+
+
+def _image_path(text: str) -> str:
+    first = _mount_path(text).split("/")[1]
+    if first in ("dev", "proc", "sys"):
+        raise ValueError(
+            f"nothing can be kept in /{first}: a container has a file system of the kernel there"
+        )
     return text
 
 
@@ -53,6 +77,7 @@ def _env_names(env: dict[str, str]) -> dict[str, str]:
 
 
 ProjectPath = Annotated[str, AfterValidator(_project_path)]
+MountPath = Annotated[str, AfterValidator(_mount_path)]
 ImagePath = Annotated[str, AfterValidator(_image_path)]
 Env = Annotated[dict[str, str], AfterValidator(_env_names)]
 
@@ -180,7 +205,7 @@ class ConfigTable(Table):
     user: str = ""
     labels: dict[str, str] = {}
     ports: tuple[Annotated[str, StringConstraints(pattern=r"^\d{1,5}(/(tcp|udp))?$")], ...] = ()
-    volumes: tuple[ImagePath, ...] = ()
+    volumes: tuple[MountPath, ...] = ()
 
 
 class BaseTable(Table):

@@ -25,6 +25,7 @@ from hq.wheels.index import WheelIndex
 
 Warn = Callable[[str], None]
 Progress = Callable[[int, int], None]
+_LAST_SECOND = 8**11 - 1  # since 1970
 
 
 class Settings(NamedTuple):
@@ -223,9 +224,16 @@ def settings_from(
 def _epoch(text: str) -> int:
     if not text:
         return 0
-    # The tar format's eleven octal digits end in the year 2242.
-    if text.isascii() and text.isdigit() and int(text) < 8**11:
-        return int(text)
+    if text.isascii() and text.isdigit():
+        digits = text.lstrip("0") or "0"
+        # Not more than a tar file's eleven octal digits; and int() takes no text of any length.
+        if len(digits) <= 10 and int(digits) <= _LAST_SECOND:
+            return int(digits)
+        shown = text if len(text) <= 40 else f"{text[:37]}..."
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH: expected at most {_LAST_SECOND}, found {shown!r}",
+            hint="a layer's time stamps end in the year 2242",
+        )
     raise UsageError(
         f"SOURCE_DATE_EPOCH: expected seconds since 1970 as decimal digits, found {text!r}",
         hint="unset it for the default, 0",
