@@ -281,3 +281,28 @@ def test_damage_is_mended_once_per_blob() -> None:
         f"error: the store loses a blob again and again: {refs[0].digest}\n"
         "  help: look at the kernel's log for a failing disk; then run 'hq store verify'"
     )
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_node_that_fails_on_a_lost_blob_makes_its_giver_run_again(jobs: int) -> None:
+    """A rule that reads in parts meets damage as nonsense; its store drops the blob."""
+    machine, graph = Machine(), graph_of(CHAIN)
+    whole = walk(machine, graph)
+    lost = whole["a"].result
+    assert lost is not None
+    machine.actions.results = {lost.key: machine.actions.results[lost.key]}
+
+    def rule(context: Context) -> Made:
+        ref = lost.blobs["out"]
+        if context.node != "a" and not spoilt:
+            spoilt.append(ref)
+            del machine.store.data[ref.digest]
+            raise BuildError("the content makes no sense")
+        return join(context)
+
+    spoilt: list[BlobRef] = []
+    again = despite_damage(lambda: walk(machine, graph, jobs=jobs, rule=rule))
+    assert again["a"].status == "built"
+    assert {name: one.result for name, one in again.items()} == {
+        name: one.result for name, one in whole.items()
+    }

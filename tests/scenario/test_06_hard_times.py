@@ -483,3 +483,27 @@ def test_21_a_link_with_its_date_kept_is_mended_by_a_verification(
     for blob in blobs:
         assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
     assert first.run("store", "verify").returncode == 0
+
+
+@pytest.mark.parametrize("jobs", ["-j1", "-j4"])
+@pytest.mark.parametrize("what", ["wheel", "all"])
+def test_22_damage_that_is_read_in_parts(built: SampleProject, what: str, jobs: str) -> None:
+    """The wheel and the layers are never read as a whole by a build."""
+    wheel = built.links / "demo-1.0-py3-none-any.whl"
+    blobs = [hashlib.sha256(wheel.read_bytes()).hexdigest()]
+    if what == "all":
+        blobs = sorted(path.name for path in (built.store / "cas").rglob("*") if path.is_file())
+    for blob in blobs:
+        damage(built, blob)
+    shutil.rmtree(built.root / "dist")
+    built.replace("patches/first.patch", "+line ten", "+line TEN")
+    done = built.run("build", "--json", jobs)
+    assert done.returncode == 0, done.stderr
+    assert f"dropped a damaged blob from the store: sha256:{blobs[0]}" in done.stderr or (
+        what == "all"
+    )
+    built.run("store", "verify")
+    built.build()
+    assert built.run("store", "verify").returncode == 0
+    for path in (built.layout() / "blobs/sha256").iterdir():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name

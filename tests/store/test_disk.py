@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hq.model.action import ActionResult
 from hq.model.digest import ActionKey, BlobRef
-from hq.model.errors import InfrastructureError, UsageError
+from hq.model.errors import BuildError, InfrastructureError, UsageError
 from hq.model.ports import BlobMissing
 from hq.store.actions import parse_result, render_result
 from hq.store.disk import BLOB_TIME, DiskStore
@@ -128,6 +128,24 @@ def test_no_flipped_byte_is_ever_read(store: DiskStore, data: bytes, where: int,
         store.read(ref)
     assert not store.has(ref)
     assert store.read(store.put(data)) == data
+
+
+@pytest.mark.parametrize("failure", [ValueError, BuildError, ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_blob_is_suspected_when_its_reader_fails(
+    store: DiskStore, warnings: list[str], failure: type[BaseException], damaged: bool
+) -> None:
+    ref = store.put(b"content")
+    if damaged:
+        overwrite(store.path(ref), b"CONTENT")
+        os.utime(store.path(ref), (BLOB_TIME, BLOB_TIME))
+    with pytest.raises(failure), store.open(ref):
+        raise failure("the reader cannot make sense of it")
+    dropped = damaged and failure is not KeyboardInterrupt
+    assert store.has(ref) == (not dropped)
+    assert warnings == dropped * [
+        f"dropped a damaged blob from the store: {ref.digest} (7 B): its content was changed"
+    ]
 
 
 def test_a_change_through_a_hard_link_is_seen_by_stat(

@@ -82,6 +82,7 @@ class NodeContext:
         self._results = results
         self.progress = on_progress
         self.warn = on_warning
+        self.fetched: list[BlobRef] = []
 
     @property
     def node(self) -> str:
@@ -161,12 +162,16 @@ class NodeContext:
 
     def fetch(self, wheel: LockedWheel) -> BlobRef:
         """The wheel, hash-checked."""
-        return self._machine.fetch(wheel, self.progress)
+        return self._took(self._machine.fetch(wheel, self.progress))
 
     def fetch_deb(self, deb: LockedDeb) -> BlobRef:
         """The package, hash-checked."""
-        return self._machine.fetch_deb(deb, self.progress)
+        return self._took(self._machine.fetch_deb(deb, self.progress))
 
     def base_image(self, digest: Digest, os: str, architecture: str) -> BlobRef:
         """The image's manifest; all its blobs are in the store."""
-        return self._machine.base_image(digest, os, architecture, self.progress)
+        return self._took(self._machine.base_image(digest, os, architecture, self.progress))
+
+    def _took(self, ref: BlobRef) -> BlobRef:
+        self.fetched.append(ref)
+        return ref

@@ -177,10 +177,19 @@ class Walk:
         try:
             made = self._rules[node.kind](context)
         except HqError as error:
+            lost = self._lost(node, context)
+            if lost is not None:
+                raise BlobMissing(lost) from error
             raise error.in_node(node.name) from error
         result = ActionResult(key, made.blobs, made.delta, made.values)
         self._cache.put(result)
         return Outcome(node, "built", key, result, inputs, reasons, tuple(warnings))
+
+    def _lost(self, node: Node, context: NodeContext) -> BlobRef | None:
+        """A blob that the node used and that is gone: it was damaged, and its reader failed."""
+        results = (self._results[name] for name in node.depends_on())
+        used = [*context.fetched, *(ref for result in results for ref in result.references())]
+        return next((ref for ref in used if not self._machine.store.has(ref)), None)
 
 
 def despite_damage(attempt: Callable[[], T]) -> T:

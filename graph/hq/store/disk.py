@@ -158,7 +158,10 @@ class DiskStore:
         raise BlobMissing(ref)
 
     def open(self, ref: BlobRef) -> FileReader:
-        """The blob for reading in parts, not verified. Raises ``BlobMissing``."""
+        """The blob for reading in parts, not verified. Raises ``BlobMissing``.
+
+        When the ``with`` block fails, the blob is verified after all, and dropped if it is bad.
+        """
         path = self.path(ref)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -171,7 +174,7 @@ class DiskStore:
         if not untouched and not self._recheck(path, ref):
             os.close(fd)
             raise BlobMissing(ref)
-        return FileReader(fd, ref.size, self.root)
+        return BlobReader(fd, ref, self)
 
     def put(self, data: bytes) -> BlobRef:
         """Stores ``data``. Raises ``InfrastructureError``."""
@@ -233,6 +236,12 @@ class DiskStore:
         with suppress(OSError):
             os.unlink(self.path(ref))
 
+    def suspect(self, fd: int, ref: BlobRef) -> None:
+        """Verifies an open blob whose reader failed, and drops it if it is bad. Never raises."""
+        with suppress(OSError):
+            if hash_file(fd) != ref.digest.hex:
+                self._drop(fd, ref, "its content was changed")
+
     def _recheck(self, path: str, ref: BlobRef) -> bool:
         """Looks into a blob whose size or date is not as ``publish`` left it."""
         try:
@@ -282,6 +291,22 @@ class DiskStore:
             return make_temp_file(self._tmp)
         except OSError as error:
             raise self.fault(error, size) from error
+
+
+class BlobReader(FileReader):
+    """A blob of a store; who fails while reading it may have met damage."""
+
+    __slots__ = ("_ref", "_store")
+
+    def __init__(self, fd: int, ref: BlobRef, store: DiskStore) -> None:
+        super().__init__(fd, ref.size, store.root)
+        self._ref = ref
+        self._store = store
+
+    def __exit__(self, *failure: object) -> None:
+        if isinstance(failure[1], Exception):
+            self._store.suspect(self.fd, self._ref)
+        super().__exit__()
 
 
 class Staging:
