@@ -109,7 +109,22 @@ def edited(text: str, rows: Sequence[LockWheel]) -> str:
     if found is not None:
         document.remove("wheel")
     document.add("wheel", wheels)
-    return tomlkit.dumps(document).rstrip("\n") + "\n"
+    return _spaced(tomlkit.dumps(document))
+
+
+def _spaced(text: str) -> str:
+    """One blank line above each wheel and the comment on it, so that a second edit changes none."""
+    out: list[str] = []
+    for line in text.rstrip("\n").split("\n"):
+        if line == "[[wheel]]":
+            comment: list[str] = []
+            while out and out[-1].startswith("#"):
+                comment.insert(0, out.pop())
+            while out and not out[-1].strip():
+                out.pop()
+            out += ["", *comment]
+        out.append(line)
+    return "\n".join(out) + "\n"
 
 
 def _fill(table: Any, row: LockWheel) -> None:
