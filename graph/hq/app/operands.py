@@ -80,11 +80,15 @@ def _from_git(session: Session, text: str, observer: Observer) -> Records | None
 
 
 def _declared(session: Session, pin: str) -> tuple[set[str], list[str]]:
+    """The pins, and the names of all images, those too that are not built by default."""
     from hq.app.config import read_project
+    from hq.app.validate import parse_toml
 
-    pins = set(read_project(session.sources).declared.pins)
-    spec = session.spec(pin if pin in pins else "")
-    return pins, [image.name for image in spec.images]
+    declared = read_project(session.sources).declared
+    # Reads and checks everything, so that a mistake in a file is told before a name is judged.
+    session.spec(pin if pin in declared.pins else "")
+    files = (parse_toml(path, session.sources.read(path)) for path in declared.images)
+    return set(declared.pins), [str(file.value["name"]) for file in files]
 
 
 def built(session: Session, pin: str, images: tuple[str, ...], observer: Observer) -> Records:
