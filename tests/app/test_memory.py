@@ -59,5 +59,5 @@ def test_another_version_of_hq_reads_for_itself(spec: PinSpec) -> None:
 
 def test_damage_inside_is_noticed(spec: PinSpec) -> None:
     document = through_json(spec_document(spec, {}, {}, 7))
-    document["spec"] = document["spec"][:-3]
+    document["spec"] = document["spec"][:3]
     assert recall(document) is None

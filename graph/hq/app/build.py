@@ -18,7 +18,6 @@ from hq.app.session import Session
 from hq.execute.walk import Observer, Outcome, Walk, despite_damage
 from hq.model.action import Json
 from hq.model.digest import ActionKey, BlobRef, Digest
-from hq.model.ports import BlobMissing
 from hq.model.project import ImageSpec, PinSpec
 from hq.oci.image import LAYOUT, MANIFEST_TYPE, Document, Platform, index
 from hq.plan.node import Graph, Node, Source
@@ -26,7 +25,7 @@ from hq.plan.reasons import Before, describe_input
 from hq.provenance.record import Input, record
 from hq.provenance.slsa import Byproduct, Material, Subject, statement
 from hq.rules.table import RULES
-from hq.store.faults import disk_fault
+from hq.store.faults import OUTPUT, disk_fault
 from hq.store.files import replace_file, sweep
 from hq.store.layout import write_layout
 
@@ -133,15 +132,16 @@ def build(
     """
     spec = session.spec(pin)
     graph = session.graph(spec)
-    records, outcomes = run_nodes(session, spec, graph, observer)
-    if verify is not None:
-        verify(spec, outcomes)
-    try:
-        images = _write_images(session, spec, outcomes, graph, records)
-    except BlobMissing:  # dropped since the nodes ran; one of them makes it again
+
+    def attempt() -> BuildReport:
         records, outcomes = run_nodes(session, spec, graph, observer)
+        if verify is not None:
+            verify(spec, outcomes)
         images = _write_images(session, spec, outcomes, graph, records)
-    return BuildReport(spec.pin, images, outcomes, spec.control)
+        return BuildReport(spec.pin, images, outcomes, spec.control)
+
+    # A blob may turn out to be damaged only when it is brought into a layout.
+    return despite_damage(attempt)
 
 
 def run_nodes(
@@ -333,7 +333,7 @@ def _write_if_new(path: str, data: bytes) -> None:
         with suppress(OSError):  # another build writes too
             os.rmdir(folder)
     except OSError as error:
-        raise disk_fault(error, "write a report", path, size=len(data)) from error
+        raise disk_fault(error, "write a report", path, size=len(data), elsewhere=OUTPUT) from error
 
 
 def report_json(report: BuildReport, seconds: float | None) -> dict[str, object]:

@@ -75,8 +75,10 @@ def parse(arguments: Sequence[str]) -> Request | None:
                 request.images += f",{found}"
             else:
                 setattr(request, texts[name], found)
-        elif argument.startswith("-j") and argument[2:].isdigit():
+        elif argument.startswith("-j") and argument[2:].isdecimal() and argument.isascii():
             request.jobs = int(argument[2:])
+            if not 1 <= request.jobs <= 9999:
+                return None
         else:
             return None
     return request
