@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 from kvarnload import OPS, ROOT
@@ -72,9 +73,14 @@ def test_each_check_names_a_declared_fact_and_reads_a_file() -> None:
         for name in names("0.29.0")
         for match in re.findall(r"^\+\+\+ b/(\S+)", read("patches", name), re.MULTILINE)
     }
+    series = {
+        match
+        for path in Path(ROOT, "..", "patches").glob("*.patch")
+        for match in re.findall(r"^\+\+\+ b/(\S+)", path.read_text(), re.MULTILINE)
+    }
     for check in facts["check"]:
         assert check["fact"] in facts
-        assert check["path"] in own | patched
+        assert check["path"] in own | patched | series
         assert check["what"]
 
 
