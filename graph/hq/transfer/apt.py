@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hq.model.errors import BuildError, InfrastructureError
+from hq.transfer.process import end
 
 _RELEASES: Final = frozenset({
     "buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "oldoldstable",
@@ -28,7 +29,6 @@ _ONE_LINE: Final = re.compile(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s*(.*)\Z
 _MAX_FILE: Final = 4 << 20
 _LAST_LINES: Final = 6
 _POLL: Final = 0.1  # seconds
-_PATIENCE: Final = 5.0
 
 # The kernel ends apt when hq dies, however that happens; exec keeps the request.
 _START: Final = """
@@ -225,7 +225,7 @@ class Apt:
         try:
             status = _wait(process, look)
         finally:
-            _end(process)
+            end(process)
         if status != 0:
             raise AptError(_last_lines(f"{_text(log)}\n{_text(out)}"))
         return _text(out, whole=True)
@@ -268,17 +268,6 @@ def _wait(process: subprocess.Popen[bytes], look: Callable[[], None] | None) -> 
         except subprocess.TimeoutExpired:
             if look:
                 look()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _last_lines(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from hq.model.errors import InfrastructureError
+from hq.transfer.process import end
 
 Trouble = Literal["hash", "absent", "denied", "space", "cut", "network", "other"]
 
@@ -41,7 +42,6 @@ _ENVIRONMENT = {
 
 _TMP = "unpack"
 _POLL = 0.1  # seconds
-_PATIENCE = 5.0  # seconds between asking pip to end and making it
 _LAST_LINES = 6
 
 # In this order: a hash that does not match is certain, a missing file may have many reasons.
@@ -153,18 +153,7 @@ def _run(command: Sequence[str], folder: str, tick: Callable[[], None]) -> int:
                 if not threading.main_thread().is_alive():  # Ctrl-C reaches that one only
                     raise KeyboardInterrupt from None
     finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        end(process)
 
 
 def _largest(folder: str) -> int:
