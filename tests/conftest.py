@@ -8,6 +8,7 @@ user's own pip configuration, when a selected test needs one.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,11 @@ settings.register_profile(
     "hq", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("hq")
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and so would every program that
+# a test starts and interrupts: the tests must not depend on how they were started.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
