@@ -64,6 +64,7 @@ def scan(
     total = sum(layer.blob.size for layer in layers)
     done = 0
     for layer in layers:
+        # The default binds this round's value; mypy cannot type a lambda with one.
         run.layer(source, layer, lambda at, start=done: progress(start + at, total))  # type: ignore[misc]
         done += layer.blob.size
         progress(done, total)
@@ -89,7 +90,7 @@ class _Scan:
                 ) as tar:
                     for member in tar:
                         self._member(tar, member)
-                        # tarfile keeps every member it has seen.
+                        # tarfile keeps every member it has seen; its stubs do not know the list.
                         tar.members = []  # type: ignore[attr-defined]
                 stream.drain()
         except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, BlobMissing) as error:
@@ -170,6 +171,7 @@ def _inflated(blob: RandomAccess, media_type: str, progress: Callable[[int], Non
     if media_type.endswith(("gzip", ".gz")):
         from isal.igzip import IGzipFile
 
+        # isal has no types.
         return cast("BinaryIO", IGzipFile(fileobj=stream, mode="rb"))  # type: ignore[no-untyped-call]
     return stream
 
