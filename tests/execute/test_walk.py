@@ -52,6 +52,9 @@ class Watch:
     def finished(self, outcome: Outcome) -> None:
         self.finished_.append(outcome)
 
+    def fetched(self, label: str) -> None:
+        pass
+
 
 def graph_of(needs: Mapping[str, tuple[str, ...]], texts: Mapping[str, str] | None = None) -> Graph:
     """Nodes that join what their needs made. ``layer`` nodes run in threads."""

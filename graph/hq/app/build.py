@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from hq.app.session import Session
 from hq.execute.walk import Observer, Outcome, Walk, despite_damage
 from hq.model.action import Json
 from hq.model.digest import ActionKey, BlobRef, Digest
-from hq.model.project import ImageSpec, PinSpec
+from hq.model.project import ImageSpec, LockedWheel, PinSpec
 from hq.oci.image import LAYOUT, MANIFEST_TYPE, Document, Platform, index
 from hq.plan.node import Graph, Node, Source
 from hq.plan.reasons import Before, describe_input
@@ -149,13 +149,17 @@ def run_nodes(
 ) -> tuple[Records, Mapping[str, Outcome]]:
     """Runs or reuses every node; writes no image. What was finished before a failure is kept."""
     records = Records(session, spec.pin)
-    _prefetch(session, spec, observer)
     built: dict[str, Outcome] = {}
 
-    def attempt() -> Mapping[str, Outcome]:
-        found = _walk(session, graph, records, observer, built)
+    def attempt(part: Graph = graph) -> Mapping[str, Outcome]:
+        found = _walk(session, part, records, observer, built, keep=graph)
         return {name: built.get(name, outcome) for name, outcome in found.items()}
 
+    lacking = _lacking(session, spec)
+    if lacking:
+        # A mistake in a patch is told now, and not after minutes of download.
+        rest = _without(graph, lacking)
+        _fetch(session, lacking, observer, lambda: despite_damage(lambda: attempt(rest)))
     return records, despite_damage(attempt)
 
 
@@ -165,7 +169,10 @@ def _walk(
     records: Records,
     observer: Observer,
     built: dict[str, Outcome],
+    *,
+    keep: Graph,
 ) -> Mapping[str, Outcome]:
+    """Walks ``graph``; records of nodes outside of ``keep`` are forgotten."""
     walk = Walk(
         graph,
         session,
@@ -179,24 +186,46 @@ def _walk(
         return walk.run()
     finally:
         finished = walk.finished()
-        records.update(finished, graph)
+        records.update(finished, keep)
         built |= {one.node.name: one for one in finished if one.status == "built"}
 
 
-def _prefetch(session: Session, spec: PinSpec, observer: Observer) -> None:
-    """Fetches what a whole dependency set lacks in one go; nothing where one wheel is all."""
-    if not spec.dependencies:
-        return
+def _lacking(session: Session, spec: PinSpec) -> list[LockedWheel]:
+    """The dependencies that the store lacks. vLLM's own wheel is left to its node."""
+    refs = [(wheel, BlobRef(wheel.sha256, wheel.size)) for wheel in spec.dependencies]
+    return [wheel for wheel, ref in refs if not session.disk.has(ref)]
+
+
+def _without(graph: Graph, wheels: Sequence[LockedWheel]) -> Graph:
+    """The part of the graph that can be built before ``wheels`` are there."""
+    digests = {wheel.sha256 for wheel in wheels}
+    nodes: dict[str, Node] = {}
+    for name, node in graph.nodes.items():
+        fetches = node.kind == "wheel" and node.params["sha256"] in digests
+        if not fetches and all(other in nodes for other in node.depends_on()):
+            nodes[name] = node
+    return graph._replace(nodes=nodes)
+
+
+def _fetch(
+    session: Session,
+    wheels: Sequence[LockedWheel],
+    observer: Observer,
+    meanwhile: Callable[[], object],
+) -> None:
+    """Fetches many wheels in one go, for a pip each would spend more time starting."""
     from hq.transfer.batch import fetch_many
 
-    label = "wheels"
+    label = f"{len(wheels)} wheels"
     observer.started(label)
     fetch_many(
         session.disk,
-        (spec.wheel, *spec.dependencies),
+        wheels,
         lambda done, total: observer.progressed(label, done, total),
         offline=session.settings.offline,
+        meanwhile=meanwhile,
     )
+    observer.fetched(label)
 
 
 def _write_images(

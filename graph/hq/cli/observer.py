@@ -60,12 +60,18 @@ class BuildObserver:
         """A node has a result."""
         if outcome.status != "built":
             return
-        name = outcome.node.name
+        self._done("built", outcome.node.name, outcome.warnings)
+
+    def fetched(self, label: str) -> None:
+        """Something is there that no node stands for."""
+        self._done("fetched", label)
+
+    def _done(self, word: str, name: str, warnings: Sequence[str] = ()) -> None:
         seconds = self._running.pop(name).age
-        mark = self._console.style("built", "green")
+        mark = self._console.style(word, "green")
         with self._lock:
             self._console.note(f"{mark} {name} {self._console.style(f'{seconds:.2f} s', 'dim')}")
-            for warning in outcome.warnings:
+            for warning in warnings:
                 self._console.warn(f"{name}: {warning}")
 
     def close(self) -> None:

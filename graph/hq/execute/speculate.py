@@ -146,6 +146,9 @@ class Quiet:
     def finished(self, outcome: Outcome) -> None:
         """Ignored."""
 
+    def fetched(self, label: str) -> None:
+        """Ignored."""
+
 
 _COSTLY = frozenset({"wheel", "deb", "base", "base-layer", "base-image"})
 

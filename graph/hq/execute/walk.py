@@ -62,6 +62,10 @@ class Observer(Protocol):
         """A node has a result, reused or new."""
         ...
 
+    def fetched(self, label: str) -> None:
+        """What ``started`` named is there; it is no node."""
+        ...
+
 
 class Walk:
     """One build of one graph."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from threading import Lock, Thread
+from threading import Thread
 from time import monotonic
 
 from hq.model.digest import BlobRef
-from hq.model.errors import BuildError
+from hq.model.errors import BuildError, HqError
 from hq.model.project import LockedWheel
 from hq.store.disk import DiskStore
 from hq.store.faults import human_size
@@ -27,26 +27,40 @@ LANES = 4
 _PAUSE = 0.2  # seconds between two looks at the progress
 
 
-def fetch_many(
-    store: DiskStore, wheels: Iterable[LockedWheel], progress: Progress, *, offline: bool = False
-) -> None:
-    """Brings every wheel that the store lacks.
+def nothing() -> None:
+    """Does nothing."""
 
-    ``progress`` gets (bytes so far, bytes in all) of those. Raises ``BuildError`` that names all of
-    them when they may not be fetched, and what ``fetch_wheel`` raises.
+
+def fetch_many(
+    store: DiskStore,
+    wheels: Iterable[LockedWheel],
+    progress: Progress,
+    *,
+    offline: bool = False,
+    meanwhile: Callable[[], object] = nothing,
+) -> None:
+    """Brings every wheel that the store lacks, and calls ``meanwhile`` while they come.
+
+    ``progress`` gets (bytes so far, bytes in all) of those, from the threads that fetch. Raises
+    ``BuildError`` that names all of them when they may not be fetched, and what ``fetch_wheel`` and
+    ``meanwhile`` raise; the latter's errors end the fetch.
     """
     missing = [wheel for wheel in wheels if not store.has(BlobRef(wheel.sha256, wheel.size))]
     if offline and missing:
         raise _offline(missing)
-    shares = share(missing, LANES)
     total = sum(wheel.size for wheel in missing)
-    lanes = [_Lane(store, wheels) for wheels in shares]
+    lanes: list[_Lane] = []
+
+    def tell() -> None:
+        progress(min(total, sum(lane.done for lane in lanes)), total)
+
+    lanes += [_Lane(store, wheels, tell) for wheels in share(missing, LANES)]
     for lane in lanes:
         lane.start()
     try:
-        while any(lane.is_alive() for lane in lanes):
-            lanes[0].join(_PAUSE)
-            progress(min(total, sum(lane.done for lane in lanes)), total)
+        meanwhile()
+        for lane in lanes:
+            lane.join()
     finally:
         for lane in lanes:
             lane.stop = True
@@ -73,20 +87,23 @@ class _Stop(Exception):
 
 
 class _Lane(Thread):
-    def __init__(self, store: DiskStore, wheels: list[LockedWheel]) -> None:
+    def __init__(
+        self, store: DiskStore, wheels: list[LockedWheel], tell: Callable[[], None]
+    ) -> None:
         super().__init__(name=f"fetch {len(wheels)} wheels")
         self.done = 0
         self.stop = False
         self._store = store
         self._wheels = wheels
-        self._lock = Lock()
+        self._tell = tell
         self._looked = 0.0
 
     def run(self) -> None:
         try:
             with self._store.staging() as folder:
                 self._fetch(folder)
-        except _Stop:
+        except (_Stop, HqError, OSError):
+            # What did not come is asked for once more, by itself, and that error is raised.
             return
 
     def _fetch(self, folder: str) -> None:
@@ -110,6 +127,7 @@ class _Lane(Thread):
         if monotonic() - self._looked > _PAUSE:
             self._looked = monotonic()
             self.done = size
+            self._tell()
 
 
 def _tags(wheels: Sequence[LockedWheel]) -> list[str]:
