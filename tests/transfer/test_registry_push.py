@@ -99,6 +99,58 @@ def test_only_what_is_missing_is_sent(registry: FakeRegistry, store: MemoryBlobs
     assert pushed.bytes_sent < 2000
 
 
+def heads(registry: FakeRegistry) -> int:
+    """How often a blob was asked for."""
+    return sum(1 for r in registry.requests if r.method == "HEAD" and "/blobs/" in r.path)
+
+
+@pytest.mark.parametrize("layers", [1, 9])
+def test_what_the_tagged_image_has_is_not_asked_for(
+    registry: FakeRegistry, store: MemoryBlobs, layers: int
+) -> None:
+    same = [b"layer %d" % number for number in range(layers)]
+    push(registry, store, make_image(store, [*same, b"one"]))
+    registry.requests.clear()
+    manifest = make_image(store, [*same, b"two"])
+    pushed = push(registry, store, manifest)
+    new = [digest for digest, how in pushed.blobs.items() if how == "sent"]
+    assert heads(registry) == len(new) == 2, "the configuration and one layer"
+    assert list(pushed.blobs.values()).count("there") == layers
+    whole(registry, store, manifest)
+
+
+def test_a_registry_that_lost_a_blob_of_the_tagged_image(
+    registry: FakeRegistry, store: MemoryBlobs
+) -> None:
+    push(registry, store, make_image(store, [LARGE, SMALL]))
+    del registry.blobs["r", Digest.of(SMALL)]
+    body = b'{"errors": [{"code": "MANIFEST_BLOB_UNKNOWN", "message": "blob unknown"}]}'
+    registry.faults = [Fault("PUT /v2/r/manifests", status(404, body))]
+    manifest = make_image(store, [LARGE, SMALL, b"new"])
+    pushed = push(registry, store, manifest)
+    assert pushed.blobs[Digest.of(SMALL)] == "sent"
+    assert pushed.blobs[Digest.of(LARGE)] == "there"
+    whole(registry, store, manifest)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        b"no JSON",
+        b"{}",
+        b'{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", '
+        b'"manifests": []}',
+    ],
+)
+def test_whatever_a_tag_stands_at_is_replaced(
+    registry: FakeRegistry, store: MemoryBlobs, there: bytes
+) -> None:
+    registry.put_manifest("r", "t", "application/vnd.oci.image.manifest.v1+json", there)
+    manifest = make_image(store, [SMALL])
+    assert sorted(push(registry, store, manifest).blobs.values()) == ["sent", "sent"]
+    whole(registry, store, manifest)
+
+
 def test_layers_of_a_sister_repository_are_mounted(
     registry: FakeRegistry, store: MemoryBlobs
 ) -> None:
