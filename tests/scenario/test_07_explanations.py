@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.project import SampleProject
+from helpers.project import SampleProject, diff, patch
 from helpers.unpack import blob, manifest
 
 NODES = (
@@ -143,6 +143,21 @@ def test_05_a_plan_that_would_fail(built: SampleProject) -> None:
     )
     as_json = json.loads(built.run("plan", "--json").stdout)
     assert as_json["failure"] == done.stderr.removesuffix("\n")
+
+
+def test_05_many_rows_alike_are_one(built: SampleProject) -> None:
+    names = []
+    for number in range(12):
+        built.write(f"patches/n{number:02}.patch", patch("One", diff(f"n{number}.py", "", "X\n")))
+        names.append(f"n{number:02}.patch\n")
+    built.write("patches/series", built.read("patches/series") + "".join(names))
+    new = "run     patch:… (12 nodes)  it was never built for this project\n"
+    assert new in said(built, "plan")
+    assert said(built, "plan", "--all").count("it was never built for this project\n") == 12
+    built.build()
+    assert "reuse   patch:… (16 nodes)\nreuse   envs\n" in said(built, "plan")
+    rows = plan(built)
+    assert len(rows) == said(built, "plan", "--all").count("\nreuse ") + 1 == 25
 
 
 WHY = """\

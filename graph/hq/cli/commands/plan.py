@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
 
-from hq.app.explain import Plan, plan, plan_json
+from hq.app.explain import Plan, Row, plan, plan_json
 from hq.cli.console import Console
 from hq.cli.main import Invocation
 
+_MANY: Final = 10
 _STYLES = {"run": "green", "reuse": "dim", "fail": "red", "unknown": "yellow"}
 
 
@@ -18,6 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     add_build_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--all", action="store_true", help="a line for every node, also for many that are alike"
+    )
     parser.set_defaults(run=run)
 
 
@@ -31,26 +38,25 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     if parsed.json:
         console.print(json.dumps(plan_json(found), indent=2))
     else:
-        console.print(_table(found, console))
+        console.print(_table(found, console, every=parsed.all))
     if found.failure is None:
         return 0
     console.error(found.failure)
     return found.failure.exit_code
 
 
-def _table(found: Plan, console: Console) -> str:
-    width = max(len(row.node) for row in found.rows)
+def _table(found: Plan, console: Console, *, every: bool) -> str:
+    groups = [(row.node, row) for row in found.rows] if every else _groups(found.rows)
+    width = max(len(name) for name, _ in groups)
     lines: list[str] = []
-    for row in found.rows:
+    for name, row in groups:
         action = console.style(f"{row.action:<8}", _STYLES[row.action], console.out)
-        first, *others = row.causes or (None,)
-        text = first.text if first is not None else ""
-        lines.append(f"{action}{row.node:<{width}}  {text}".rstrip())
-        for cause in row.causes:
-            if cause is not first:
+        first = row.causes[0].text if row.causes else ""
+        lines.append(f"{action}{name:<{width}}  {first}".rstrip())
+        for number, cause in enumerate(row.causes):
+            if number:
                 lines.append(f"{'':<{width + 10}}{cause.text}")
             lines += [f"{'':<{width + 12}}{detail}" for detail in cause.details]
-        del others
     counts = [
         f"{sum(row.action == action for row in found.rows)} {word}"
         for action, word in (
@@ -63,3 +69,19 @@ def _table(found: Plan, console: Console) -> str:
     shown = [count for count in counts if not count.startswith("0 ")]
     lines.append(f"pin {found.pin}, {len(found.rows)} nodes: {', '.join(shown)}")
     return "\n".join(lines)
+
+
+def _groups(rows: Sequence[Row]) -> list[tuple[str, Row]]:
+    """The rows to print. Many alike beside each other are one: the kind, and how many."""
+    found: list[tuple[str, Row]] = []
+    for (_, kind, _), alike in groupby(rows, lambda row: (row.action, _kind(row.node), row.causes)):
+        same = list(alike)
+        if len(same) < _MANY:
+            found += [(row.node, row) for row in same]
+        else:
+            found.append((f"{kind}:… ({len(same)} nodes)", same[0]))
+    return found
+
+
+def _kind(node: str) -> str:
+    return node.partition(":")[0]
