@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The main job, hq beside BuildKit, in one run: cold, no-op, one line of a patch, its preamble.
 
-The job is this repository's own content: the locked wheel on disk, its patch series, its knobs and
-its overlay. The peer does what a careful Dockerfile can (bind mounts, a layer a concern, GNU patch
+The job is this repository's package image (``serving.py`` has the other): the locked wheel on disk,
+its patch series, its knobs and its overlay. The peer does what a careful Dockerfile can (bind mounts, a layer a concern, GNU patch
 at fuzz 0) under BuildKit, in an engine of its own: wheel, patches and the overlay's files; no
 knobs, no facts, no audit.
 
@@ -126,7 +126,8 @@ class Hq:
         return measured(command, self.job.folder, self.environment)
 
     def command(self) -> list[str]:
-        return ["./hq", "build", "--pin", PIN, "--quiet", "--output", str(self.output)]
+        shown = ["--image", "vllm", "--quiet", "--output", str(self.output)]
+        return ["./hq", "build", "--pin", PIN, *shown]
 
     def build(self) -> Usage:
         return measured(self.command(), self.job.folder, self.environment)
