@@ -152,8 +152,8 @@ class Apt:
             raise InfrastructureError(
                 "no apt was found to fetch Debian packages with",
                 details=["looked for: apt-get on the path"],
-                hint="build the base once on a Debian machine with the same store, or take a base "
-                "from a layout or a registry",
+                hint="build images that need none (--image NAME), build the base once on a Debian "
+                "machine with the same store, or take a base from a layout or a registry",
             )
         self.folder = folder
         self.suite = suite
