@@ -94,7 +94,9 @@ class Records:
                 continue
             self.by_node[outcome.node.name] = self._record(outcome)
             changed = True
-        gone = [name for name in self.by_node if name not in graph.nodes]
+        # A build of some images says nothing about the nodes of the others.
+        every = not self._session.settings.images
+        gone = [name for name in self.by_node if every and name not in graph.nodes]
         for name in gone:
             del self.by_node[name]
         if changed or gone:

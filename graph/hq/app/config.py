@@ -394,6 +394,8 @@ class _Loader:
     def _images(self) -> tuple[ImageSpec, ...]:
         images: list[ImageSpec] = []
         names: dict[str, str] = {}
+        # Images that lay their layers out alike share the nodes, under the name of the first.
+        suffixes: dict[tuple[object, ...], str] = {}
         for number, path in enumerate(self._declared.images):
             data = self._read(path, self._at("images", number), "images")
             image, document = load_document(path, data, ImageFile)
@@ -403,9 +405,12 @@ class _Loader:
                 raise problems_error(f"{path} has one mistake", [problem])
             names[image.name] = path
             self._launchers[image.name] = self._launch(image, document)
+            spec = _image_spec(image)
+            style = (spec.prefix, spec.compression, spec.python)
+            suffix = suffixes.setdefault(style, f"@{image.name}" if suffixes else "")
             if image.name in self._wanted or (image.default and not self._wanted):
                 base = base_spec(image, document, self._read)
-                images.append(_image_spec(image)._replace(base=base))
+                images.append(spec._replace(base=base, suffix=suffix))
         for name in self._wanted:
             if name not in names:
                 raise UsageError(

@@ -33,7 +33,7 @@ from hq.model.project import (
 )
 
 ROOT = "root"
-SPEC_FORMAT = f"hq.spec/4 {__version__}"
+SPEC_FORMAT = f"hq.spec/5 {__version__}"
 
 
 class Memory:

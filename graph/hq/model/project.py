@@ -107,7 +107,8 @@ class PythonSpec(NamedTuple):
 class ImageSpec(NamedTuple):
     """An image: which layers, where the package stands in it, and its runtime configuration.
 
-    ``launch``: files of the project by their places in the image.
+    ``launch``: files of the project by their places in the image. ``suffix``: of the names of its
+    layers' nodes; the same whichever images are built.
     """
 
     name: str
@@ -129,6 +130,7 @@ class ImageSpec(NamedTuple):
     python: PythonSpec | None = None
     dependencies: bool = False
     launch: Mapping[str, str] = {}
+    suffix: str = ""
 
 
 class Exported(NamedTuple):

@@ -41,13 +41,10 @@ def _stages(spec: PinSpec, patches: tuple[str, ...]) -> list[_Stage]:
 def image_nodes(spec: PinSpec, writers: Writers, patches: tuple[str, ...]) -> list[Node]:
     """The nodes of every image of the pin, in order. ``patches``: the patch nodes, in order."""
     nodes: dict[str, Node] = {}
-    styles: dict[tuple[object, ...], str] = {}
     for image in spec.images:
-        style = (image.prefix, image.compression, image.python)
-        suffix = styles.setdefault(style, f"@{image.name}" if styles else "")
         base = base_nodes(image.base, image.compression, spec.epoch) if image.base else NO_BASE
-        below = _dependency_nodes(spec, image, suffix) if image.dependencies else []
-        layers = _layer_nodes(spec, image, writers, patches, suffix)
+        below = _dependency_nodes(spec, image) if image.dependencies else []
+        layers = _layer_nodes(spec, image, writers, patches)
         if image.launch:
             layers.append(_launch_node(spec, image))
         stacked = [*(node for node in below if node.kind == "installed"), *layers]
@@ -85,22 +82,22 @@ def _installation(spec: PinSpec, image: ImageSpec, python: PythonSpec) -> dict[s
     }
 
 
-def _dependency_nodes(spec: PinSpec, image: ImageSpec, suffix: str) -> list[Node]:
+def _dependency_nodes(spec: PinSpec, image: ImageSpec) -> list[Node]:
     assert image.python is not None
     params = _installation(spec, image, image.python)
     wheels = [wheel_node(wheel) for wheel in spec.dependencies]
     return wheels + [
-        installed_node(f"layer:{layer}{suffix}", layer, members, params)
+        installed_node(f"layer:{layer}{image.suffix}", layer, members, params)
         for layer, members in grouped(spec.dependencies).items()
     ]
 
 
 def _layer_nodes(
-    spec: PinSpec, image: ImageSpec, writers: Writers, patches: tuple[str, ...], suffix: str
+    spec: PinSpec, image: ImageSpec, writers: Writers, patches: tuple[str, ...]
 ) -> list[Node]:
     stages = _stages(spec, patches)
     common = _common(spec, image)
-    nodes = [_wheel_layer(spec, image, writers.base, suffix)]
+    nodes = [_wheel_layer(spec, image, writers.base)]
     for stage in stages:
         inputs: dict[str, Selector] = {
             f"delta:{position:04d}": DeltaOf(name) for position, name in enumerate(stage.writers)
@@ -119,7 +116,7 @@ def _layer_nodes(
                 installation = _installation(spec, image, image.python)
                 params |= {key: installation[key] for key in ("schemes", "interpreter")}
                 params["file"] = spec.wheel.file
-        nodes.append(_layer(f"layer:{stage.name}{suffix}", params, inputs))
+        nodes.append(_layer(f"layer:{stage.name}{image.suffix}", params, inputs))
     return nodes
 
 
@@ -133,8 +130,8 @@ def _launch_node(spec: PinSpec, image: ImageSpec) -> Node:
     return Node(f"layer:launch/{image.name}", "launch", LAUNCH, params, inputs)
 
 
-def _wheel_layer(spec: PinSpec, image: ImageSpec, wheel: str, suffix: str) -> Node:
-    name = f"layer:wheel{suffix}"
+def _wheel_layer(spec: PinSpec, image: ImageSpec, wheel: str) -> Node:
+    name = f"layer:wheel{image.suffix}"
     if image.python is not None:
         params = _installation(spec, image, image.python)
         return installed_node(name, "wheel", [spec.wheel], params)

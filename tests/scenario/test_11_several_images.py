@@ -1,0 +1,86 @@
+"""Two images of one project, and a build of one of them: the choice changes nothing but the size.
+
+Names of nodes stand in pin files, in records and in what ``hq why`` is asked, so they must not
+depend on which images a command line names.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.project import SampleProject
+
+IMAGES = ("demo", "other", "third")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> SampleProject:
+    """Three images; the last two lay their layers out alike."""
+    made = SampleProject(tmp_path)
+    made.supply()
+    made.replace(
+        "build.toml", '["images/demo.toml"]', json.dumps([f"images/{n}.toml" for n in IMAGES])
+    )
+    for name in IMAGES[1:]:
+        made.write(
+            f"images/{name}.toml",
+            f'schema = "hq.image/1"\nname = "{name}"\nprefix = "/elsewhere"\n\n'
+            f'[config]\nenv = {{ NAME = "{name}" }}\n',
+        )
+    return made
+
+
+def nodes(project: SampleProject, *arguments: str) -> dict[str, str]:
+    """The nodes of a plan and what would become of each."""
+    done = project.run("plan", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return {row["name"]: row["action"] for row in json.loads(done.stdout)["nodes"]}
+
+
+def test_every_image_is_built_and_alike_layers_once(project: SampleProject) -> None:
+    first = project.build()
+    assert [image["name"] for image in first["images"]] == list(IMAGES)
+    layers = [name for name in first["built"] if name.startswith("layer:")]
+    kinds = ("wheel", "series", "envs", "over")
+    assert layers == [f"layer:{kind}{of}" for of in ("", "@other") for kind in kinds]
+    assert len({image["manifest"] for image in first["images"]}) == 3
+
+
+@pytest.mark.parametrize("chosen", [("demo",), ("other",), ("third",), ("third", "demo")])
+def test_a_node_has_one_name_whatever_is_chosen(
+    project: SampleProject, chosen: tuple[str, ...]
+) -> None:
+    every = project.build()
+    options = [word for name in chosen for word in ("--image", name)]
+    found = nodes(project, *options)
+    assert set(found.values()) == {"reuse"}
+    assert set(found) < set(every["built"])
+    again = project.build(*options)
+    expected = [image for image in every["images"] if image["name"] in chosen]
+    assert again["images"] == expected
+
+
+def test_a_build_of_one_image_forgets_nothing_of_the_others(project: SampleProject) -> None:
+    project.build()
+    project.build("--image", "third")
+    for name in IMAGES:
+        done = project.run("why", f"image:{name}")
+        assert "it was never built for this project" in done.stdout, done.stderr
+    project.replace("patches/first.patch", "+line ten", "+line TEN")
+    project.build("--image", "third")
+    assert nodes(project)["layer:series"] == "run"
+    assert nodes(project)["layer:series@other"] == "reuse"
+
+
+@pytest.mark.parametrize("chosen", IMAGES)
+def test_one_image_is_held_to_its_pins(project: SampleProject, chosen: str) -> None:
+    assert project.run("pin").returncode == 0
+    done = project.run("build", "--locked", "--image", chosen)
+    assert done.returncode == 0, done.stderr
+    project.replace("patches/first.patch", "+line ten", "+line TEN")
+    done = project.run("build", "--locked", "--image", chosen)
+    assert done.returncode == 1
+    assert "error: patch:first is not what lockfiles/1.0.images.toml pins\n" in done.stderr
