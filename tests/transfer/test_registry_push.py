@@ -79,7 +79,7 @@ def test_everything_arrives_and_tags_come_last(registry: FakeRegistry, store: Me
     assert sorted(pushed.blobs.values()) == ["sent"] * 3
     whole(registry, store, manifest, "2")
     puts = [r.path for r in registry.requests if r.method == "PUT" and "/manifests/" in r.path]
-    assert puts == [f"/v2/r/manifests/{t}" for t in (manifest.digest, "1", "2")]
+    assert puts == [f"/v2/r/manifests/{tag}" for tag in ("1", "2")]
     assert pushed.bytes_sent == sum(r.body for r in registry.requests)
 
 
@@ -282,7 +282,7 @@ def test_a_registry_that_refuses_the_manifest(registry: FakeRegistry, store: Mem
     registry.faults = [Fault("PUT /v2/r/manifests", status(400, body))]
     manifest = make_image(store, [SMALL])
     assert failure(InfrastructureError, registry, store, manifest).render() == (
-        f"error: {registry.host} refuses to write r@{manifest.digest}: status 400\n"
+        f"error: {registry.host} refuses to write r:t: status 400\n"
         "  registry: MANIFEST_INVALID: too modern\n"
         "  help: look at what the registry says; a proxy may answer in its place"
     )

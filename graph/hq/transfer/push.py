@@ -2,7 +2,8 @@
 
 The order is what makes a killed push harmless: blobs, then the manifest by its digest, then the
 attachments, the tags last. Until a tag is set nobody finds the image, and whoever finds it finds
-all of it. A second push sends what the first had not brought.
+all of it. Where nothing is attached, the manifest goes under the first tag at once. A second push
+sends what the first had not brought.
 
 A registry that holds a manifest holds its blobs, by the specification. So if it has the image, no
 blob is asked for; and if a tag stands at another image, the blobs of that one are not asked for,
@@ -116,7 +117,8 @@ def push_image(
     push = _Push(registry, repository, source, scopes, mounts, progress)
     image = push.read(manifest)
     if registry.manifest_digest(repository, manifest.digest, scopes) != manifest.digest:
-        push.whole(image, manifest, tags, threads)
+        name = tags[0] if tags and not attachments else manifest.digest
+        push.whole(image, manifest, name, tags, threads)
     subject = Descriptor(image.media_type, manifest)
     attached, native = push.attach(subject, attachments) if attachments else ((), True)
     for tag in dict.fromkeys(tags):
@@ -164,9 +166,14 @@ class _Push:
         return image
 
     def whole(
-        self, image: ImageManifest, manifest: BlobRef, tags: Sequence[str], threads: int
+        self,
+        image: ImageManifest,
+        manifest: BlobRef,
+        name: str,
+        tags: Sequence[str],
+        threads: int,
     ) -> None:
-        """Brings the blobs, then the manifest by its digest."""
+        """Brings the blobs, then the manifest under ``name``, its digest or a tag."""
         refs = _blobs_of(image)
         tagged = self._tagged(tags)
         trusted = [ref for ref in refs if ref in tagged]
@@ -174,13 +181,13 @@ class _Push:
         data = self._source.read(manifest)
         put = self._registry.put_manifest
         try:
-            put(self._repository, manifest.digest, image.media_type, data, self._scopes)
+            put(self._repository, name, image.media_type, data, self._scopes)
             self.brought |= {ref.digest: "there" for ref in trusted}
         except InfrastructureError:
             if not trusted:
                 raise
             self.blobs(trusted, threads)
-            put(self._repository, manifest.digest, image.media_type, data, self._scopes)
+            put(self._repository, name, image.media_type, data, self._scopes)
 
     def _tagged(self, tags: Sequence[str]) -> frozenset[BlobRef]:
         """The blobs of the image that the first tag in use stands at."""
