@@ -21,6 +21,7 @@ from hq.oci.arrange import File
 from hq.oci.encode import Compression
 from hq.oci.image import Layer, config, manifest
 from hq.oci.layer import write_layer
+from hq.transfer import engine as engine_module
 from hq.transfer.engine import Loaded, load_image
 
 pytestmark = pytest.mark.engine
@@ -95,6 +96,33 @@ def test_what_the_engine_has_is_not_sent(address: str) -> None:
     changed = load(address, store, image(store, "a", "b", "C", note="n1"))
     assert counts(changed) == (1, 2, False)
     assert inspected(address, "hq-test:1")["Id"] == changed.image_id
+
+
+def test_a_load_that_has_nothing_to_do_needs_no_sdk(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryBlobs()
+    ref = image(store, "a", "b", note="glance")
+    tags = ("hq-test:one", "hq-test/with/folders:two")
+    first = load(address, store, ref, *tags)
+    by_sdk = load(address, store, ref, "hq-test:one", "hq-test:new")
+    assert by_sdk.already
+    with monkeypatch.context() as patched:
+        patched.setattr(engine_module, "_Engine", None)
+        again = load(address, store, ref, *tags)
+        by_environment = load("", store, ref, *tags, environment={"DOCKER_HOST": address})
+    assert again == by_environment == first._replace(sent=0, kept=2, bytes_sent=0, already=True)
+    assert again.engine == by_sdk.engine
+
+
+def test_a_tag_that_was_moved_is_set_again(address: str) -> None:
+    store = MemoryBlobs()
+    one, two = image(store, "a", note="moved"), image(store, "b", note="moved")
+    load(address, store, one, "hq-test:m")
+    load(address, store, two, "hq-test:m")
+    assert load(address, store, one, "hq-test:m").bytes_sent == 0
+    configuration = json.loads(store.read(one))["config"]["digest"]
+    assert inspected(address, "hq-test:m")["Id"] == configuration
 
 
 def test_layers_of_an_image_under_another_name(address: str) -> None:

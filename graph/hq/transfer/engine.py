@@ -32,6 +32,7 @@ from hq.oci.tar import END, entry, padding
 from hq.transfer.push import BlobSource
 
 DEFAULT_ENGINE: Final = "unix:///var/run/docker.sock"
+_LOCAL: Final = "unix://"
 _PATIENCE: Final = 1800  # seconds that the engine may need to unpack a large layer
 _PIECE: Final = 256 << 10
 _CONTAINERD: Final = "io.containerd.snapshotter.v1"
@@ -88,12 +89,36 @@ def load_image(
     """
     try:
         image = _read(source, manifest, tuple(dict.fromkeys(tags)))
+        there = _glance(engine, environment, image)
+        if there is not None:
+            return there
         with _Engine(engine, environment) as client:
             return client.load(source, image, progress)
     except BlobMissing as error:
         raise BuildError(
             f"the image is not whole: it lacks {error.ref.digest}", hint="build the image again"
         ) from None
+
+
+def _glance(engine: str, environment: Mapping[str, str], image: _Image) -> Loaded | None:
+    """What a load did that had nothing to do; ``None`` when that is not certain."""
+    from hq.transfer.glance import version_if_there
+
+    address = engine or environment.get("DOCKER_HOST") or _context_host(environment)
+    address = address or DEFAULT_ENGINE
+    if not address.startswith(_LOCAL):
+        return None
+    version = version_if_there(
+        address.removeprefix(_LOCAL), image.tags, image.image_id, image.diff_ids
+    )
+    if not version:
+        return None
+    count = len(image.diff_ids)
+    return Loaded(image.image_id, image.tags, _called(version, address), 0, count, 0, already=True)
+
+
+def _called(version: str, address: str) -> str:
+    return f"Docker {version} at {address}"
 
 
 def _read(source: BlobSource, manifest: BlobRef, tags: tuple[str, ...]) -> _Image:
@@ -169,13 +194,13 @@ class _Engine:
         """Tries a socket first: the SDK leaks one that it cannot connect. Raises ``OSError``."""
         import socket
 
-        if self._address.startswith("unix://"):
+        if self._address.startswith(_LOCAL):
             with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(self._address.removeprefix("unix://"))
+                probe.connect(self._address.removeprefix(_LOCAL))
 
     @property
     def name(self) -> str:
-        return f"Docker {self._info.get('ServerVersion', '?')} at {self._address}"
+        return _called(str(self._info.get("ServerVersion", "?")), self._address)
 
     def load(self, source: BlobSource, image: _Image, progress: Progress) -> Loaded:
         """Loads the image. Raises ``HqError``."""
