@@ -7,11 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers.project import SampleProject
 from hq.app.config import load
 from hq.app.folder import ProjectFolder
-from hq.app.memory import remembered_spec, spec_document, spec_from_json, spec_to_json
+from hq.app.memory import (
+    Memory,
+    remembered_spec,
+    rows_from_json,
+    rows_to_json,
+    spec_document,
+    spec_from_json,
+    spec_to_json,
+)
 from hq.model.project import PinSpec
 
 
@@ -61,3 +71,48 @@ def test_damage_inside_is_noticed(spec: PinSpec) -> None:
     document = through_json(spec_document(spec, {}, {}, 7))
     document["spec"] = document["spec"][:3]
     assert recall(document) is None
+
+
+NAMES = st.text(min_size=1).filter(lambda name: name != "sum")
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
+)
+
+
+@given(st.dictionaries(NAMES, VALUES))
+def test_rows_are_one_json_object_and_come_back(document: dict[str, Any]) -> None:
+    rows = {name: json.dumps(value) for name, value in document.items()}
+    data = rows_to_json(rows)
+    assert json.loads(data) == document
+    assert rows_from_json(data.decode()) == rows
+
+
+@given(st.text())
+def test_rows_of_anything(text: str) -> None:
+    try:
+        rows = rows_from_json(text)
+    except ValueError:
+        return
+    assert all(isinstance(name, str) for name in rows)
+
+
+@given(st.data())
+def test_damaged_rows_are_forgotten(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("memory")
+    files: dict[str, bytes] = {}
+    memory = Memory(str(folder), "/project", files.__setitem__)
+    rows = {"patch:a": '{"key": "1"}', "patch:b": '{"key": "2"}'}
+    memory.save_rows("records@1", rows)
+    ((name, content),) = files.items()
+    place = folder / name
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content)
+    assert memory.load_rows("records@1") == rows
+    at = data.draw(st.integers(0, len(content) - 1))
+    changed = data.draw(st.integers(0, 255).filter(lambda byte: byte != content[at]))
+    place.write_bytes(content[:at] + bytes([changed]) + content[at + 1 :])
+    assert memory.load_rows("records@1") == {}
+    place.write_bytes(content[:at])
+    assert memory.load_rows("records@1") == {}

@@ -14,6 +14,7 @@ from hq.app import noop
 from hq.app.causes import causes_of, stored
 from hq.app.materials import SUFFIX as SBOM
 from hq.app.materials import image_sbom
+from hq.app.memory import rows_to_json
 from hq.app.session import Session
 from hq.execute.walk import Observer, Outcome, Walk, despite_damage
 from hq.model.action import Json
@@ -60,17 +61,29 @@ class BuildReport(NamedTuple):
 
 
 class Records:
-    """The records of one pin, as the store remembers them."""
+    """The records of one pin, as the store remembers them.
+
+    ``texts``: each node's as JSON. They are decoded one by one, where one is asked for: of hundreds
+    that are written again after a change of a line, three are new.
+    """
 
     def __init__(self, session: Session, pin: str) -> None:
         self._session = session
         self._name = f"records@{pin}"
-        loaded = session.memory.load(self._name)
-        self.by_node: dict[str, Any] = loaded if isinstance(loaded, dict) else {}
+        self.texts = session.memory.load_rows(self._name)
+
+    def get(self, node: str) -> dict[str, Any] | None:
+        """The record of the node's last run, if one is remembered."""
+        text = self.texts.get(node)
+        try:
+            found = None if text is None else json.loads(text)
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
 
     def before(self, node: str) -> Before | None:
         """What is remembered of the node's last run."""
-        found = self.by_node.get(node)
+        found = self.get(node)
         if found is None:
             return None
         try:
@@ -89,18 +102,18 @@ class Records:
         for outcome in outcomes:
             if outcome.result is None:
                 continue
-            known = self.by_node.get(outcome.node.name)
-            if outcome.status == "reused" and known and known.get("key") == outcome.key:
+            known = self.texts.get(outcome.node.name, "")
+            if outcome.status == "reused" and f'"key": "{outcome.key}"' in known:
                 continue
-            self.by_node[outcome.node.name] = self._record(outcome)
+            self.texts[outcome.node.name] = json.dumps(self._record(outcome))
             changed = True
         # A build of some images says nothing about the nodes of the others.
         every = not self._session.settings.images
-        gone = [name for name in self.by_node if every and name not in graph.nodes]
+        gone = [name for name in self.texts if every and name not in graph.nodes]
         for name in gone:
-            del self.by_node[name]
+            del self.texts[name]
         if changed or gone:
-            self._session.memory.save(self._name, self.by_node)
+            self._session.memory.save_rows(self._name, self.texts)
 
     def _record(self, outcome: Outcome) -> dict[str, Json]:
         node = outcome.node
@@ -276,7 +289,7 @@ def _write_image(
         tag=spec.pin,
         layers=tuple(layers),
     )
-    _write_reports(session, spec, built, graph, records)
+    _write_reports(session, spec, built, graph, records, outcomes)
     return built
 
 
@@ -286,22 +299,17 @@ def _write_reports(
     image: BuiltImage,
     graph: Graph,
     records: Records,
+    outcomes: Mapping[str, Outcome],
 ) -> None:
     needed = closure(graph, f"image:{image.name}")
-    listed = {name: records.by_node[name] for name in graph.nodes if name in needed}
-    _write_if_new(image.layout + ".records.json", _pretty(listed))
+    listed = [name for name in graph.nodes if name in needed]
+    rows = rows_to_json({name: records.texts[name] for name in listed})
+    _write_if_new(image.layout + ".records.json", rows)
     made = statement(
         Subject(f"{image.name}:{spec.pin}", image.manifest.digest),
         parameters={"pin": spec.pin, "image": image.name, "epoch": spec.epoch},
         materials=_materials(session, spec, graph, needed),
-        byproducts=[
-            Byproduct(
-                name,
-                listed[name]["key"],
-                {blob: ref[0] for blob, ref in listed[name]["result"]["blobs"].items()},
-            )
-            for name in listed
-        ],
+        byproducts=[_byproduct(outcomes[name]) for name in listed],
         commit=session.commit(),
         tool_version=__version__,
     )
@@ -309,6 +317,13 @@ def _write_reports(
     spec_of = next(each for each in spec.images if each.name == image.name)
     bill = image_sbom(session, spec, spec_of, image.image_id, image.manifest.digest, __version__)
     _write_if_new(image.layout + SBOM, _pretty(bill))
+
+
+def _byproduct(outcome: Outcome) -> Byproduct:
+    result = outcome.result
+    assert result is not None
+    blobs = {name: ref.digest for name, ref in sorted(result.blobs.items())}
+    return Byproduct(outcome.node.name, result.key, blobs)
 
 
 def closure(graph: Graph, target: str) -> set[str]:
@@ -346,8 +361,7 @@ def _base_material(node: Node) -> Material | None:
 
 def _pretty(document: Mapping[str, object]) -> bytes:
     """JSON with a line for each entry: readable enough, and at the speed of the C encoder."""
-    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in document.items()]
-    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+    return rows_to_json({name: json.dumps(value) for name, value in document.items()})
 
 
 def _write_if_new(path: str, data: bytes) -> None:

@@ -126,11 +126,10 @@ def why(session: Session, pin: str, node: str) -> dict[str, Any]:
             f"there is no node {node!r}",
             hint=did_you_mean(node, list(graph.nodes)) or "see hq plan",
         )
-    found = Records(session, spec.pin).by_node.get(node)
+    found = Records(session, spec.pin).get(node)
     if found is None:
         raise UsageError(f"{node} was never built here", hint="run hq build first")
-    record: dict[str, Any] = found
-    return record
+    return found
 
 
 def graph_of(session: Session, pin: str) -> Graph:

@@ -33,6 +33,7 @@ from hq.model.project import (
 )
 
 ROOT = "root"
+_SUM = "sum"  # no node's name: those have a kind and a colon, or are of the graph
 SPEC_FORMAT = f"hq.spec/5 {__version__}"
 
 
@@ -56,16 +57,64 @@ class Memory:
 
     def save(self, name: str, document: object) -> None:
         """Writes ``document`` whole, by rename."""
-        if self._root and self.load(ROOT) != self._root:
-            self._put(ROOT, self._root)
-        self._put(name, document)
+        self._mark()
+        self._put(name, _compact(document))
 
-    def _put(self, name: str, document: object) -> None:
-        data = json.dumps(document, separators=(",", ":")).encode()
+    def load_rows(self, name: str) -> dict[str, str]:
+        """The JSON texts of the document called ``name``; none when it is not there or damaged."""
+        try:
+            with open(self._path(name), encoding="utf-8") as file:
+                rows = rows_from_json(file.read())
+        except (OSError, ValueError):
+            return {}
+        # The texts are passed on undecoded, so damage would not be noticed by itself.
+        stated = rows.pop(_SUM, "")
+        return rows if stated == _sum(rows) else {}
+
+    def save_rows(self, name: str, rows: Mapping[str, str]) -> None:
+        """Writes ``rows``, JSON texts by name."""
+        self._mark()
+        self._put(name, rows_to_json({_SUM: _sum(rows), **rows}))
+
+    def _mark(self) -> None:
+        if self._root and self.load(ROOT) != self._root:
+            self._put(ROOT, _compact(self._root))
+
+    def _put(self, name: str, data: bytes) -> None:
         self._write(os.path.relpath(self._path(name), self._store_root), data)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name.replace("/", "%2F") + ".json")
+
+
+def _sum(rows: Mapping[str, str]) -> str:
+    return json.dumps(Digest.of(rows_to_json(rows)))
+
+
+def _compact(document: object) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def rows_to_json(rows: Mapping[str, str]) -> bytes:
+    """One JSON object with a line for each name. ``rows``: the values as JSON, each one line."""
+    lines = [f"{json.dumps(name)}: {text}" for name, text in rows.items()]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def rows_from_json(text: str) -> dict[str, str]:
+    """Reads what ``rows_to_json`` made; the values stay text. Raises ``ValueError``."""
+    if text == "{\n\n}\n":
+        return {}
+    if not (text.startswith("{\n") and text.endswith("\n}\n")):
+        raise ValueError("not an object with a line for each name")
+    rows = {}
+    decoder = json.JSONDecoder()
+    for line in text[2:-3].split(",\n"):
+        name, end = decoder.raw_decode(line)
+        if not isinstance(name, str) or line[end : end + 2] != ": ":
+            raise ValueError("not a name and a value")
+        rows[name] = line[end + 2 :]
+    return rows
 
 
 def spec_to_json(spec: PinSpec) -> object:

@@ -106,7 +106,7 @@ def records_of(session: Session, spec: PinSpec, observer: Observer) -> Records:
     graph = session.graph(spec)
     records, _ = run_nodes(session, spec, graph, observer)
     needed = set().union(*(closure(graph, f"image:{image.name}") for image in spec.images))
-    listed = {name: records.by_node[name] for name in graph.nodes if name in needed}
+    listed = {name: records.get(name) for name in graph.nodes if name in needed}
     return read_records(listed, spec.pin)
 
 
