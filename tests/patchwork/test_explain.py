@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from hq.patchwork.explain import failure
 from hq.patchwork.report import patch_report
@@ -185,7 +187,7 @@ def test_conflict() -> None:
 def test_line_ends_are_named() -> None:
     shown = text(STANDARD, tree(f=N20.replace(b"\n", b"\r\n")))
     assert "line 4 differs in its line end only: CRLF against LF\n" in shown
-    assert "nothing in the file is like it:" in shown
+    assert "nothing in the file is like it. There stands:" in shown
 
 
 def test_white_space_is_named() -> None:
@@ -331,3 +333,20 @@ def test_git_rename_report_names_the_new_path() -> None:
     patch = git("similarity index 100%", "rename from old", "rename to new", old="old", new="new")
     report = patch_report(run(patch.encode(), tree(old=N20)))
     assert report["files"] == [{"path": "new", "hunks": []}]
+
+
+@given(
+    st.text("ab c", min_size=1, max_size=120),
+    st.text("ab c", max_size=120),
+    st.text("ab c", max_size=9),
+    st.text("ab c", max_size=9),
+)
+def test_where_two_lines_part_is_seen(head: str, tail: str, one: str, two: str) -> None:
+    left, right = f"x{head}{one}{tail}".rstrip(), f"x{head}{two}{tail}".rstrip()
+    assume(left.split() != right.split())
+    patch = f"--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n {left}\n-old\n+new\n last\n"
+    shown = text(patch, tree(f=f"{right}\nold\nlast\n".encode()))
+    row = next(line for line in shown.splitlines() if " 1 ! " in line)
+    expected, found = row.partition(" ! ")[2].split(" | ")
+    assert expected.strip() != found.strip()
+    assert max(len(expected), len(found)) <= 46

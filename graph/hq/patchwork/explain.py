@@ -24,6 +24,7 @@ from hq.patchwork.place import AlreadyApplied, Ambiguous, Conflict, Fuzzy, Place
 
 MAX_ROWS = 24
 _WIDTH = 46
+_BEFORE, _AFTER = 16, 10  # characters shown around a difference far to the right
 _CONTEXT_ROWS = 3
 _MAX_HUNKS = 3
 
@@ -105,7 +106,7 @@ def _whereabouts(placed: Placed) -> str:
         case Ambiguous(candidates):
             return f"; {len(candidates)} equally good places, the nearest at line {placed.at + 1}:"
         case Conflict(0):
-            return "; nothing in the file is like it:" if placed.at >= 0 else ""
+            return "; nothing in the file is like it. There stands:" if placed.at >= 0 else ""
         case Conflict():
             return f"; most alike at line {placed.at + 1}:"
     return f"; placed at line {placed.at + 1}:"
@@ -133,20 +134,24 @@ def _side_by_side(expected: Sequence[bytes], lines: Sequence[bytes], at: int) ->
     first = max((differing[0] if differing else 0) - _CONTEXT_ROWS, 0)
     shown = pairs[first : first + MAX_ROWS]
     indent = _common_indent(shown)
-    width = max([8, *(len(_cell(left, indent)) for _, left, _ in shown)])
+    cells = [_cells(left, right, indent) for _, left, right in shown]
+    width = max([8, *(len(left) for left, _ in cells)])
     rows = [f"{'':8}{'expected':<{width}}   found"]
     if first:
-        rows.append(f"{'':8}… {first} equal lines above")
-    for number, left, right in shown:
+        rows.append(f"{'':8}… {_count(first, 'equal')} above")
+    for (number, left, right), (one, two) in zip(shown, cells, strict=True):
         mark = " " if left == right else "!"
         label = str(number) if number else ""
         bar = "|" if mark == "!" else " "
-        row = f"{label:>5} {mark} {_cell(left, indent):<{width}} {bar} {_cell(right, indent)}"
-        rows.append(row.rstrip())
+        rows.append(f"{label:>5} {mark} {one:<{width}} {bar} {two}".rstrip())
     rest = len(pairs) - first - len(shown)
     if rest:
-        rows.append(f"{'':8}… {rest} more lines")
+        rows.append(f"{'':8}… {_count(rest, 'more')}")
     return _with_invisible(rows, shown)
+
+
+def _count(lines: int, kind: str) -> str:
+    return f"{lines} {kind} line{'' if lines == 1 else 's'}"
 
 
 def _with_invisible(
@@ -202,12 +207,29 @@ def _common_indent(shown: Sequence[tuple[int, bytes | None, bytes | None]]) -> i
     return min((len(cell) - len(cell.lstrip(b" ")) for cell in cells), default=0)
 
 
-def _cell(line: bytes | None, indent: int) -> str:
+def _cells(left: bytes | None, right: bytes | None, indent: int) -> tuple[str, str]:
+    """Both lines, cut to the width so that where they part is seen."""
+    one, two = _text(left, indent), _text(right, indent)
+    start = 0
+    if left is not None and right is not None and one != two:
+        same = next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), None)
+        same = min(len(one), len(two)) if same is None else same
+        if same > _WIDTH - _AFTER and max(len(one), len(two)) > _WIDTH:
+            start = same - _BEFORE
+    return _cut(one, start), _cut(two, start)
+
+
+def _text(line: bytes | None, indent: int) -> str:
     if line is None:
         return "(no line)"
     bare = line.rstrip(b"\r\n")[indent:]
-    text = _printable(bare.decode("utf-8", "backslashreplace").expandtabs(4))
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return _printable(bare.decode("utf-8", "backslashreplace").expandtabs(4))
+
+
+def _cut(text: str, start: int) -> str:
+    """At most ``_WIDTH`` characters, from ``start`` on."""
+    rest = f"…{text[start:]}" if start else text
+    return rest if len(rest) <= _WIDTH else rest[: _WIDTH - 1] + "…"
 
 
 def _printable(text: str) -> str:
