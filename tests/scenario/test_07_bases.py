@@ -17,6 +17,7 @@ import pytest
 
 from helpers.aptrepo import AptRepo
 from helpers.debmaker import Member, control, deb, folder, hard_link, symlink
+from helpers.fakeregistry import fake_registry
 from helpers.project import SampleProject
 from helpers.registry import real_registry
 from helpers.unpack import blob, document, manifest
@@ -151,6 +152,18 @@ def test_the_base_stands_below_the_package(debian: Debian) -> None:
     stages = ("base-state", "wheel", "series", "envs", "over")
     assert names[-5:] == [f"hq layer {stage}" for stage in stages]
     assert "deb:small/perl" in report["built"]
+
+
+def test_a_commit_holds_an_image_on_packages(debian: Debian) -> None:
+    root = debian.project.root
+    git = ["git", "-C", str(root), "-c", "user.name=x", "-c", "user.email=x@x"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *command], check=True)
+    debian.build()
+    with fake_registry() as registry:
+        done = debian.project.run("push", "demo", f"{registry.host}/r")
+        assert (done.returncode, "no commit holds" in done.stderr) == (0, False), done.stderr
+        assert any(tag.startswith("sha-") for _, tag in registry.manifests)
 
 
 def test_nothing_changed_nothing_runs(debian: Debian) -> None:

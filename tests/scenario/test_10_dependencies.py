@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from helpers.fakeregistry import fake_registry
 from helpers.project import SampleProject
 from helpers.wheelmaker import build_zip, wheel_items
 from hq.model.digest import Digest
@@ -74,6 +77,23 @@ def test_a_patch_that_does_not_apply_is_told_before_a_wheel_that_does_not_come(
     assert done.returncode == 1
     assert "error: no index has beta 2.0 in this form\n" in done.stderr
     assert list((project.store / "tmp").iterdir()) == []
+
+
+def test_provenance_names_every_wheel_and_a_commit_holds_the_rest(project: SampleProject) -> None:
+    git = ["git", "-C", str(project.root), "-c", "user.name=x", "-c", "user.email=x@x"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *command], check=True)
+    project.build()
+    statement = json.loads(project.read("dist/demo-1.0.provenance.json"))
+    materials = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    digests = {row["name"]: row["digest"] for row in materials if "name" in row}
+    for wheel in project.links.iterdir():
+        assert digests[wheel.name] == {"sha256": Digest.of(wheel.read_bytes()).hex}
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    with fake_registry() as registry:
+        done = project.run("push", "demo", f"{registry.host}/r")
+        assert done.returncode == 0, done.stderr
+        assert ("r", f"sha-{head.stdout.strip()}") in registry.manifests
 
 
 def test_without_a_network_every_wheel_that_lacks_is_named(project: SampleProject) -> None:

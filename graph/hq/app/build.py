@@ -24,7 +24,7 @@ from hq.oci.image import LAYOUT, MANIFEST_TYPE, Document, Platform, index
 from hq.plan.node import Graph, Node, Source
 from hq.plan.reasons import Before, describe_input
 from hq.provenance.record import Input, record
-from hq.provenance.slsa import Byproduct, Material, Subject, statement
+from hq.provenance.slsa import BASE_IMAGE, Byproduct, Material, Subject, statement
 from hq.rules.table import RULES
 from hq.store.faults import OUTPUT, disk_fault
 from hq.store.files import replace_file, sweep
@@ -346,16 +346,17 @@ def _materials(session: Session, spec: PinSpec, graph: Graph, needed: set[str]) 
         if isinstance(selector, Source)
     }
     files = [Material(path, session.sources.ref(path).digest) for path in paths]
-    bases = [material for name in needed if (material := _base_material(graph.nodes[name]))]
-    return [Material(spec.wheel.file, spec.wheel.sha256), *files, *sorted(bases)]
+    own = Material(spec.wheel.file, spec.wheel.sha256)
+    fetched = {material for name in needed if (material := _fetched(graph.nodes[name]))}
+    return [own, *files, *sorted(fetched - {own})]
 
 
-def _base_material(node: Node) -> Material | None:
-    """What a node below the image takes from outside: a package, or an image."""
-    if node.kind == "deb":
+def _fetched(node: Node) -> Material | None:
+    """What a node takes from outside: a wheel, a package, or an image."""
+    if node.kind in ("wheel", "deb"):
         return Material(str(node.params["file"]), Digest.parse(str(node.params["sha256"])))
     if node.kind == "base-image":
-        return Material("base image", Digest.parse(str(node.params["digest"])))
+        return Material(BASE_IMAGE, Digest.parse(str(node.params["digest"])))
     return None
 
 

@@ -20,9 +20,10 @@ from hq.app.commit import head_commit
 from hq.app.session import Session
 from hq.model.digest import BlobRef, Digest
 from hq.model.errors import BuildError, Location, UsageError
+from hq.model.project import PinSpec
 from hq.oci.image import INDEX_TYPE, LAYOUT, REF_NAME, Document, Platform, descriptor
 from hq.oci.reference import Reference, check_tag, parse_reference
-from hq.provenance.slsa import PREDICATE_TYPE
+from hq.provenance.slsa import BASE_IMAGE, PREDICATE_TYPE
 from hq.store.disk import DiskStore
 from hq.store.layout import write_layout
 from hq.store.source import LayoutSource
@@ -134,11 +135,19 @@ def commit_of(shipment: Shipment, session: Session | None) -> str:
     except (OSError, ValueError, LookupError, TypeError):
         return ""
     named = next((d["gitCommit"] for _, d in materials if "gitCommit" in d), "")
-    used = {n: d["sha256"] for n, d in materials if "sha256" in d and n != spec.wheel.file}
+    fetched = _fetched(spec)
+    used = {n: d["sha256"] for n, d in materials if "sha256" in d and n not in fetched}
     declared = {path: seen.ref.digest.hex for path, seen in session.sources.seen.items()}
     root = session.settings.root
     commits = dict.fromkeys(commit for commit in (head_commit(root), named) if commit)
     return next((c for c in commits if _holds(root, c, declared | used)), "")
+
+
+def _fetched(spec: PinSpec) -> set[str]:
+    """What provenance calls the materials that no commit has."""
+    wheels = (wheel.file for wheel in (spec.wheel, *spec.dependencies))
+    bases = [image.base for image in spec.images if image.base is not None]
+    return {BASE_IMAGE, *wheels, *(deb.file for base in bases for deb in base.debs)}
 
 
 def _holds(root: str, commit: str, files: Mapping[str, str]) -> bool:

@@ -18,6 +18,8 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:hq:build:1"
 BUILDER_ID = "urn:hq:builder:local"
+BASE_IMAGE = "base image"
+"""What an image below is called among the materials."""
 
 
 class Material(NamedTuple):
