@@ -192,7 +192,7 @@ def test_two_pins_of_one_tree(project: SampleProject) -> None:
     *lines, shared = done.stdout.splitlines(keepends=True)
     assert shared.startswith("  shared   0 bytes of layers, of ")
     assert "".join(lines) == (
-        "2.0 (2.0) and 1.0 (1.0) differ by the pin alone\n"
+        "2.0 and 1.0 differ by the pin alone\n"
         "  pin      wheel:demo\n"
         "  port     patch:first, patch:third, audit, patch:second\n"
         "  follows  layer:wheel, layer:series, layer:envs, layer:over, image:demo\n"

@@ -209,6 +209,8 @@ def test_envs_check_knows_the_launchers(project: SampleProject) -> None:
 def test_run_lists_shows_and_starts(project: SampleProject, tmp_path: Path) -> None:
     launching(project)
     assert project.run("run", "--list").stdout == "one  words\n"
+    shown = project.run("run", "one", "-v", "/srv/a b:/models").stdout
+    assert "--volume '/srv/a b:/models' \\\n" in shown
     done = project.run("run", "one", "--json", "-e", "LEVEL=4", "--", "--port", "1", "a b")
     assert done.returncode == 0, done.stderr
     command = json.loads(done.stdout)["command"]
@@ -239,9 +241,17 @@ def test_run_of_no_profile_and_of_a_bad_setting(project: SampleProject) -> None:
     launching(project)
     done = project.run("run", "onne")
     assert done.returncode == 2
-    assert done.stderr == (
-        "error: there is no profile 'onne'\n  declared: one\n  help: did you mean 'one'?\n"
+    assert done.stderr == ("error: there is no profile 'onne'\n  help: did you mean 'one'?\n")
+    assert project.run("run", "x").stderr == (
+        "error: there is no profile 'x'\n  help: known here: one\n"
     )
+    done = project.run("run", "one", "-e", "LEVL=4")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: --env: no launcher of demo looks at LEVL\n  help: did you mean 'LEVEL'?\n"
+    )
+    for setting in ("VLLM_ANYTHING=1", "DEMO_ANY=1", "HF_HOME=/x", "LEVEL="):
+        assert project.run("run", "one", "-e", setting).returncode == 0
     done = project.run("run", "one", "-e", "x")
     assert done.stderr == "error: --env: expected NAME=VALUE, found 'x'\n"
     done = project.run("run", "one", "--start", "--with", "no-such-engine")

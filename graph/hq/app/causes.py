@@ -20,13 +20,14 @@ _WORDS = {
     reasons.LOST: "its result is no longer in the store",
     reasons.ELSEWHERE: "its last record does not match its key",
 }
+REUSED = "its result was already in the store"
 MAX_TEXT = 4 << 20
 
 
 def causes_of(outcome: Outcome, contents: Contents) -> list[Cause]:
     """Why the node ran; for a reused result that this project had no record of, that."""
     if outcome.status == "reused":
-        return [Cause("its result was already in the store")]
+        return [Cause(REUSED)]
     return [_cause(reason, contents) for reason in outcome.reasons]
 
 

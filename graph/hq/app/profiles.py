@@ -84,18 +84,41 @@ def profile_exports(
             problems.append(Problem(at("image"), message, hint))
         for name in profile.env if of_image is not None else ():
             assert of_image is not None
-            known = {n for script in of_image.scripts.values() for n in settings(script)}
             if name.startswith(prefixes):
                 found.append(Exported(name, document.file, document.file, at("env", name).line))
-            elif known and name not in known and not name.startswith(_COMMON):
+            elif not _is_looked_at(name, of_image):
                 message = f"env.{name}: no launcher of {profile.image} looks at it"
-                problems.append(
-                    Problem(at("env", name), message, did_you_mean(name, sorted(known)))
-                )
+                problems.append(Problem(at("env", name), message, _alike(name, of_image)))
         if problems:
             count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
             raise problems_error(f"{document.file} has {count}", problems)
     return found
+
+
+def check_settings(names: Iterable[str], launchers: Launchers, prefixes: tuple[str, ...]) -> None:
+    """Holds settings that a command line gives to the rule for those of a profile.
+
+    Raises ``UsageError`` for one that no launcher looks at.
+    """
+    for name in names:
+        if not name.startswith(prefixes) and not _is_looked_at(name, launchers):
+            raise UsageError(
+                f"--env: no launcher of {launchers.image} looks at {name}",
+                hint=_alike(name, launchers) or "its settings are in the launcher's head",
+            )
+
+
+def _is_looked_at(name: str, launchers: Launchers) -> bool:
+    known = _settings(launchers)
+    return not known or name in known or name.startswith(_COMMON)
+
+
+def _settings(launchers: Launchers) -> set[str]:
+    return {name for script in launchers.scripts.values() for name in settings(script)}
+
+
+def _alike(name: str, launchers: Launchers) -> str:
+    return did_you_mean(name, sorted(_settings(launchers)))
 
 
 def find_profile(profiles: Sequence[tuple[ProfileFile, Document]], name: str) -> ProfileFile:
@@ -105,9 +128,7 @@ def find_profile(profiles: Sequence[tuple[ProfileFile, Document]], name: str) ->
             return profile
     names = sorted(profile.name for profile, _ in profiles)
     raise UsageError(
-        f"there is no profile {name!r}",
-        details=[f"declared: {', '.join(names) or 'none'}"],
-        hint=did_you_mean(name, names) or "see hq run --list",
+        f"there is no profile {name!r}", hint=did_you_mean(name, names) or "see hq run --list"
     )
 
 
@@ -118,8 +139,12 @@ def container_command(
     program: str,
     env: Mapping[str, str],
     args: Sequence[str],
+    volumes: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that runs the profile. ``env`` and ``args`` are the user's own, and win."""
+    """The command line that runs the profile.
+
+    ``env``, ``args`` and ``volumes`` are the user's own; they come last and win.
+    """
     command = [program, "run", "--rm"]
     if profile.gpus != "none":
         command += ["--gpus", profile.gpus]
@@ -127,7 +152,7 @@ def container_command(
         command += ["--ipc", profile.ipc]
     for port in profile.ports:
         command += ["--publish", port]
-    for volume in profile.volumes:
+    for volume in (*profile.volumes, *volumes):
         command += ["--volume", volume]
     for name, value in sorted({**profile.env, **env}.items()):
         command += ["--env", f"{name}={value}"]

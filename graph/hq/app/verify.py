@@ -358,5 +358,6 @@ def report_text(report: Report) -> str:
     for name, status, details in report.results:
         word = {"pass": "ok", "fail": "FAILED", "skipped": "skipped"}[status]
         lines.append(f"  {word:<8}  {name}")
-        lines += [f"              {line}" for line in details]
+        note = "note: " if status == "pass" else ""
+        lines += [f"              {note}{line}" for line in details]
     return "\n".join(lines)

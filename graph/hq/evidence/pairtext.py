@@ -17,7 +17,7 @@ _LONG: Final = 100
 def sentence(found: Pair) -> str:
     """The answer in a sentence without a full stop."""
     a, b = found.a, found.b
-    names = f"{b.label} ({b.pin}) and {a.label} ({a.pin})"
+    names = f"{_named(b)} and {_named(a)}"
     match found.verdict:
         case "same":
             return f"{names} are the same"
@@ -29,6 +29,10 @@ def sentence(found: Pair) -> str:
             nodes = list(dict.fromkeys(other.node for other in found.other))
             count = "one node" if len(nodes) == 1 else f"{len(nodes)} nodes"
             return f"{names} differ in more than the pin and its port: {count}"
+
+
+def _named(side: PairSide) -> str:
+    return side.label if side.label == side.pin else f"{side.label} ({side.pin})"
 
 
 def text(found: Pair) -> Iterator[str]:

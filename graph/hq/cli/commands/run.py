@@ -6,13 +6,23 @@ import argparse
 import json
 import os
 import shutil
-from typing import Any
+from typing import Any, cast
 
 from hq.app.config import read_project
-from hq.app.profiles import ProfileFile, container_command, find_profile, read_profiles, shown
+from hq.app.imagefile import declared_launchers
+from hq.app.profiles import (
+    ProfileFile,
+    check_settings,
+    container_command,
+    find_profile,
+    read_profiles,
+    shown,
+)
 from hq.cli.main import Invocation
 from hq.cli.options import add_pin, add_store, session
+from hq.knobs.prefix import STOCK_PREFIX
 from hq.model.errors import UsageError
+from hq.model.project import PinSpec
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", action="store_true", help="start it; otherwise it is shown")
     parser.add_argument(
         "-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="set a setting"
+    )
+    parser.add_argument(
+        "-v", "--volume", action="append", default=[], metavar="PLACE:PATH", help="mount a folder"
     )
     parser.add_argument(
         "--tag",
@@ -61,16 +74,21 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
         names = opened.sources.names(folder) if folder else []
         paths = [f"{folder}/{name}" for name in names if name.endswith(".toml")]
         profiles = read_profiles(paths, opened.sources.read)
-        pin = parsed.pin or project.default_pin
-    if parsed.list or not parsed.profile:
-        return _list([profile for profile, _ in profiles], parsed, invocation)
-    profile = find_profile(profiles, parsed.profile)
+        if parsed.list or not parsed.profile:
+            return _list([profile for profile, _ in profiles], parsed, invocation)
+        profile = find_profile(profiles, parsed.profile)
+        env = dict(_pair(text) for text in parsed.env)
+        if env:
+            launchers = declared_launchers(opened.sources, profile.image)
+            check_settings(env, launchers, _prefixes(opened.spec(parsed.pin)))
+    pin = parsed.pin or project.default_pin
     command = container_command(
         profile,
         parsed.tag or f"{profile.image}:{pin}",
         program=parsed.program,
-        env=dict(_pair(text) for text in parsed.env),
+        env=env,
         args=parsed.args,
+        volumes=parsed.volume,
     )
     if parsed.start:
         return _start(command)
@@ -91,6 +109,12 @@ def _list(profiles: list[ProfileFile], parsed: argparse.Namespace, invocation: I
     for profile in profiles:
         invocation.console.print(f"{profile.name:<{width}}  {profile.what}")
     return 0
+
+
+def _prefixes(spec: PinSpec) -> tuple[str, ...]:
+    """What knobs begin with. Those are the server's, whatever the launcher looks at."""
+    own = spec.knobs.registry["prefixes"] if spec.knobs is not None else []
+    return (STOCK_PREFIX, *cast("list[str]", own))
 
 
 def _pair(text: str) -> tuple[str, str]:

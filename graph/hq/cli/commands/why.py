@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from hq.app.causes import REUSED
 from hq.app.explain import why
 from hq.cli.main import Invocation
 
@@ -34,7 +35,8 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
 
 
 def _text(record: dict[str, Any]) -> str:
-    lines = [f"{record['node']} ran the last time because:"]
+    reused = [reason["text"] for reason in record["reasons"]] == [REUSED]
+    lines = [f"{record['node']} {'did not run' if reused else 'ran'} the last time because:"]
     for reason in record["reasons"]:
         lines.append(f"  {reason['text']}")
         lines += [f"    {detail}" for detail in reason["details"]]
