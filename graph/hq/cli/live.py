@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-_NAME_WIDTH: Final = 28  # so that a line of 80 columns holds the rest, too; more is cut
+_REST: Final = 52  # columns of a line beside the name
+_NAME_WIDTH: Final = 28  # at least; more on a wide terminal, and what is longer is cut
 
 
 class Task:
@@ -64,7 +65,7 @@ class LiveArea:
 
         screen = RichConsole(file=self._terminal)
         self._live = Live(
-            get_renderable=lambda: table(self._tasks()),
+            get_renderable=lambda: table(self._tasks(), screen.width),
             console=screen,
             refresh_per_second=8,
             transient=True,
@@ -107,15 +108,15 @@ class Above:
         return self._terminal.isatty()
 
 
-def table(tasks: Sequence[Task]) -> Table:
-    """The lines, in columns."""
+def table(tasks: Sequence[Task], columns: int) -> Table:
+    """The lines, for a terminal of so many columns."""
     from rich.progress_bar import ProgressBar
     from rich.spinner import Spinner
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 1))
-    for width in (1, _NAME_WIDTH, None, None, None):
+    for width in (1, max(_NAME_WIDTH, columns - _REST), None, None, None):
         grid.add_column(no_wrap=True, max_width=width)
     for task in tasks:
         done, total = task.done, task.total

@@ -158,20 +158,19 @@ def _run(command: Sequence[str], folder: str, tick: Callable[[], None]) -> int:
 
 def _largest(folder: str) -> int:
     """The size of the largest file that pip has written: the wheel on its way."""
-    return max(_sizes(folder), default=0)
+    return max((size for part in (_TMP, "files") for size in _sizes(f"{folder}/{part}")), default=0)
 
 
 def _together(folder: str) -> int:
-    """The size of all files that pip has written."""
-    return sum(_sizes(folder))
+    """The size of all wheels so far. At the end pip copies them from one folder to the other."""
+    return max(sum(_sizes(f"{folder}/{part}")) for part in (_TMP, "files"))
 
 
 def _sizes(folder: str) -> Iterator[int]:
-    for part in (_TMP, "files"):  # not pip's log
-        for place, _, names in os.walk(f"{folder}/{part}"):
-            for name in names:
-                with suppress(OSError):
-                    yield os.stat(f"{place}/{name}").st_size
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                yield os.stat(f"{place}/{name}").st_size
 
 
 def read_failure(output: str, log: str) -> PipFailure:
