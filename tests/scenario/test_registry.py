@@ -179,8 +179,8 @@ def test_03_after_one_patch_one_layer_is_sent(
         if how == "sent"
     ]
     manifest = (shipped.layout() / "blobs/sha256" / again["manifest"][7:]).stat().st_size
-    # Layer and configuration once; the manifest by its digest and by the tag.
-    assert again["bytes_sent"] == sum(sizes) + 2 * manifest
+    # Layer, configuration and manifest, each once.
+    assert again["bytes_sent"] == sum(sizes) + manifest
     assert again["bytes_sent"] < 10_000
 
 
@@ -226,6 +226,27 @@ def test_07_no_tag_for_a_commit_that_does_not_hold_the_image(
     assert done.returncode == 0
     assert "no commit holds what the image was made from, so there is no sha- tag" in done.stderr
     assert "sha-" not in done.stdout
+
+
+@pytest.mark.parametrize("change", ["edited", "removed"])
+def test_07_an_image_that_is_older_than_the_project_is_told(
+    shipped: SampleProject, registry: RealRegistry, repository: str, change: str
+) -> None:
+    target = f"{registry.host}/{repository}:x"
+    assert "warning" not in run(shipped, "push", "demo", target).stderr
+    path = "patches/second.patch"
+    if change == "edited":
+        shipped.replace(path, "+line twenty", "+line TWENTY")
+    else:
+        (shipped.root / path).unlink()
+        shipped.write("patches/series", "first.patch\nthird.patch\nfourth.patch\n")
+    done = run(shipped, "push", "demo", target)
+    assert done.returncode == 0
+    assert (
+        "patches/second.patch changed since demo was built; hq build makes it anew" in done.stderr
+    )
+    shipped.build()
+    assert "warning" not in run(shipped, "push", "demo", target).stderr
 
 
 def test_08_what_is_printed(

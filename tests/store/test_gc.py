@@ -196,7 +196,9 @@ def test_a_good_store_verifies(store: DiskStore) -> None:
     seen: list[int] = []
     assert verify(store, progress=seen.append) == Verified(2, 5, 1, ())
     assert seen[-1] == 5
-    assert stats(store) == Stats(2, 5, 1, os.path.getsize(store.actions.path(key_of(1))), 0, 0)
+    assert stats(store) == Stats(
+        2, 5, 1, os.path.getsize(store.actions.path(key_of(1))), 0, 0, 0, 0
+    )
 
 
 def test_every_kind_of_damage_is_told_and_mended(store: DiskStore) -> None:
@@ -231,7 +233,7 @@ def test_content_that_lies_elsewhere_is_asked_for(store: DiskStore) -> None:
 def test_an_empty_store(store: DiskStore) -> None:
     assert verify(store) == Verified(0, 0, 0, ())
     assert collect(store, []) == Collected(0, 0, 0, 0)
-    assert stats(store) == Stats(0, 0, 0, 0, 0, 0)
+    assert stats(store) == Stats(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Busy(DiskStore):

@@ -127,20 +127,41 @@ def commit_of(shipment: Shipment, session: Session | None) -> str:
     """HEAD, or else the commit that the build named, if it holds the files as they were used."""
     if session is None or not session.settings.images:
         return ""
-    spec = session.spec(shipment.pin)
+    made = _made_from(shipment, session.spec(shipment.pin))
+    if made is None:
+        return ""
+    named, used = made
+    declared = {path: seen.ref.digest.hex for path, seen in session.sources.seen.items()}
+    root = session.settings.root
+    commits = dict.fromkeys(commit for commit in (head_commit(root), named) if commit)
+    return next((c for c in commits if _holds(root, c, declared | used)), "")
+
+
+def changed_since(shipment: Shipment, session: Session | None) -> str:
+    """A file that is not as it was when the image of this project was built, or empty."""
+    if session is None or not session.settings.images:
+        return ""
+    made = _made_from(shipment, session.spec(shipment.pin))
+    for path, digest in sorted(made[1].items()) if made is not None else ():
+        try:
+            if session.sources.ref(path).digest.hex != digest:
+                return path
+        except UsageError:
+            return path
+    return ""
+
+
+def _made_from(shipment: Shipment, spec: PinSpec) -> tuple[str, dict[str, str]] | None:
+    """The commit that the build named, and the project's files that it used, by SHA-256 in hex."""
     try:
         with open(shipment.layout + _STATEMENT, "rb") as file:
             made = json.loads(file.read(_MAX_FILE))["predicate"]["buildDefinition"]
         materials = [(str(item["name"]), item["digest"]) for item in made["resolvedDependencies"]]
     except (OSError, ValueError, LookupError, TypeError):
-        return ""
+        return None
     named = next((d["gitCommit"] for _, d in materials if "gitCommit" in d), "")
     fetched = _fetched(spec)
-    used = {n: d["sha256"] for n, d in materials if "sha256" in d and n not in fetched}
-    declared = {path: seen.ref.digest.hex for path, seen in session.sources.seen.items()}
-    root = session.settings.root
-    commits = dict.fromkeys(commit for commit in (head_commit(root), named) if commit)
-    return next((c for c in commits if _holds(root, c, declared | used)), "")
+    return named, {n: d["sha256"] for n, d in materials if "sha256" in d and n not in fetched}
 
 
 def _fetched(spec: PinSpec) -> set[str]:

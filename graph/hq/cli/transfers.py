@@ -5,11 +5,20 @@ from __future__ import annotations
 import threading
 from typing import Self
 
+from hq.app.session import Session
+from hq.app.ship import Shipment, changed_since
 from hq.cli.console import Console
 from hq.cli.live import LiveArea, Task
 from hq.store.faults import human_size
 
 _WORTH_A_LINE = 1 << 20  # bytes
+
+
+def warn_of_changes(console: Console, shipment: Shipment, session: Session | None) -> None:
+    """Says so when the image that goes out is not what a build would make now."""
+    path = changed_since(shipment, session)
+    if path:
+        console.warn(f"{path} changed since {shipment.name} was built; hq build makes it anew")
 
 
 class TransferView:

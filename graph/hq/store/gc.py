@@ -26,7 +26,7 @@ from hq.store.actions import parse_result
 from hq.store.disk import DiskStore, hash_file, unlink_same
 from hq.store.faults import disk_fault
 from hq.store.files import TMP, read_file, sweep
-from hq.store.rootfs import drop_rootfs
+from hq.store.rootfs import FOLDER, drop_rootfs
 
 
 class Collected(NamedTuple):
@@ -48,7 +48,7 @@ class Verified(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """How much a store holds. Sizes in bytes."""
+    """How much a store holds. Sizes in bytes. ``unpacked``: the files of images run by verify."""
 
     blobs: int
     blob_size: int
@@ -56,6 +56,8 @@ class Stats(NamedTuple):
     result_size: int
     temporary: int
     temporary_size: int
+    unpacked: int
+    unpacked_size: int
 
 
 def collect(
@@ -200,9 +202,11 @@ def stats(store: DiskStore) -> Stats:
         blobs = [ref.size for ref, _ in _blobs(store)]
         results = list(_sizes(f"{store.root}/ac"))
         temporary = list(_sizes(f"{store.root}/{TMP}"))
+        unpacked = list(_sizes(f"{store.root}/{FOLDER}"))
     except OSError as error:
         raise disk_fault(error, "read the store", store.root) from error
-    return Stats(len(blobs), sum(blobs), len(results), sum(results), len(temporary), sum(temporary))
+    counted = (blobs, results, temporary, unpacked)
+    return Stats(*(number for sizes in counted for number in (len(sizes), sum(sizes))))
 
 
 def _blobs(store: DiskStore) -> Iterator[tuple[BlobRef, str]]:

@@ -9,7 +9,7 @@ import os
 from hq.app.ship import engine_tags, find_image, is_layout
 from hq.cli.main import Invocation
 from hq.cli.options import add_pin, add_store, optional_session
-from hq.cli.transfers import TransferView
+from hq.cli.transfers import TransferView, warn_of_changes
 from hq.store.faults import human_size
 from hq.transfer.engine import Loaded, load_image
 
@@ -40,6 +40,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     image = "" if is_layout(parsed.shipped) else parsed.shipped
     with optional_session(parsed, invocation, image) as session:
         shipment = find_image(parsed.shipped, parsed.pin, session)
+        warn_of_changes(console, shipment, session)
     tags = engine_tags(shipment, parsed.tag)
     with TransferView(console, "sent") as view:
         loaded = load_image(

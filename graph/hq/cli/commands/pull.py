@@ -57,7 +57,8 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
         )
         if parsed.output:
             write_pulled(store, pulled, os.path.abspath(parsed.output))
-    console.print(json.dumps(_document(pulled), indent=2) if parsed.json else _text(pulled))
+        place = parsed.output or f"the store {store.root}"
+    console.print(json.dumps(_document(pulled), indent=2) if parsed.json else _text(pulled, place))
     return 0
 
 
@@ -81,7 +82,7 @@ def _document(pulled: Pulled) -> dict[str, object]:
     }
 
 
-def _text(pulled: Pulled) -> str:
+def _text(pulled: Pulled, place: str) -> str:
     size = sum(layer.ref.size for layer in pulled.layers)
     return "\n".join(
         [
@@ -90,5 +91,6 @@ def _text(pulled: Pulled) -> str:
             f"  manifest  {pulled.manifest.digest}",
             f"  image id  {pulled.config.digest}",
             f"  layers    {len(pulled.layers)}, {human_size(size)}",
+            f"  place     {place}",
         ]
     )

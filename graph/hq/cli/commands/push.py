@@ -9,7 +9,7 @@ import os
 from hq.app.ship import commit_of, find_image, is_layout, push, push_target
 from hq.cli.main import Invocation
 from hq.cli.options import add_jobs, add_pin, add_store, optional_session
-from hq.cli.transfers import TransferView
+from hq.cli.transfers import TransferView, warn_of_changes
 from hq.oci.reference import Reference
 from hq.store.faults import human_size
 from hq.transfer.push import Pushed
@@ -58,6 +58,7 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     image = "" if is_layout(parsed.shipped) else parsed.shipped
     with optional_session(parsed, invocation, image) as session:
         shipment = find_image(parsed.shipped, parsed.pin, session)
+        warn_of_changes(console, shipment, session)
         target = push_target(
             shipment, parsed.reference, parsed.tag, lambda: commit_of(shipment, session)
         )
