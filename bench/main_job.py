@@ -2,9 +2,9 @@
 """The main job, hq beside BuildKit, in one run: cold, no-op, one line of a patch, its preamble.
 
 The job is this repository's package image (``serving.py`` has the other): the locked wheel on disk,
-its patch series, its knobs and its overlay. The peer does what a careful Dockerfile can (bind mounts, a layer a concern, GNU patch
-at fuzz 0) under BuildKit, in an engine of its own: wheel, patches and the overlay's files; no
-knobs, no facts, no audit.
+its patch series, its knobs and its overlay. The peer does what a careful Dockerfile can (bind
+mounts, a layer a concern, GNU patch at fuzz 0) under BuildKit, in an engine of its own: wheel,
+patches and the overlay's files; no knobs, no facts, no audit.
 
     bench/main_job.py --wheels DIR [--runs N] [--json FILE]
 
