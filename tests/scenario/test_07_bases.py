@@ -399,7 +399,7 @@ def test_a_layout_that_lacks_a_blob_or_has_a_damaged_one(
     os.chmod(path, 0o644)
     good = path.read_bytes()
     path.write_bytes(b"x" + good[1:])
-    node = f"  node: base:kept@{digest[7:19]}\n"
+    node = f"  node: base:kept@{digest[7:19]}-amd64\n"
     found = Digest.of(b"x" + good[1:])
     assert debian.error() == (
         1,
@@ -436,7 +436,7 @@ def test_the_same_image_from_a_registry_is_the_same_base(
         assert (code, text) == (
             1,
             f"error: the base {name} is not in the store, and --offline forbids to fetch it\n"
-            f"  node: base:base@{digest[7:19]}\n  digest: {digest}\n"
+            f"  node: base:base@{digest[7:19]}-amd64\n  digest: {digest}\n"
             "  help: run once without --offline\n",
         )
         debian.build()

@@ -63,6 +63,57 @@ def test_a_node_has_one_name_whatever_is_chosen(
     assert again["images"] == expected
 
 
+@pytest.mark.parametrize(
+    "name", ["wheel", "series", "envs", "launch", "deps-03", "dep-torch", "base-00"]
+)
+def test_an_overlay_is_not_called_like_a_layer_of_hq(project: SampleProject, name: str) -> None:
+    project.replace("over/overlay.toml", 'name = "over"', f'name = "{name}"')
+    done = project.run("build")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: over/overlay.toml has one mistake\n"
+        f"  over/overlay.toml:2: name: hq calls a layer of its own {name!r}\n"
+    )
+
+
+def lock(project: SampleProject, path: str, version: str) -> None:
+    project.write(
+        path,
+        'schema = "hq.base-lock/1"\nsuite = "trixie"\narchitecture = "amd64"\n\n[[package]]\n'
+        f'name = "one"\nversion = "{version}"\narchitecture = "all"\n'
+        f'file = "one_{version}_all.deb"\nsha256 = "{"0" * 64}"\nsize = 1\n',
+    )
+
+
+@pytest.mark.parametrize("second", ["lockfiles/old/base-small.toml", "lockfiles/small.toml"])
+def test_two_bases_are_not_called_alike(project: SampleProject, second: str) -> None:
+    first = "lockfiles/base-small.toml"
+    for name, path, version in (("demo", first, "1"), ("other", second, "2")):
+        lock(project, path, version)
+        project.replace(
+            f"images/{name}.toml", "[config]", f'base = {{ debian = "{path}" }}\n[config]'
+        )
+    done = project.run("plan")
+    assert done.returncode == 2
+    message = f"base.debian: the bases of {first} and {second} would both be 'small'"
+    assert message in done.stderr
+    assert project.run("plan", "--image", "other").returncode == 0
+
+
+def test_an_index_is_another_base_for_each_platform(project: SampleProject) -> None:
+    digest = f"sha256:{'1' * 64}"
+    for name, architecture in (("demo", "amd64"), ("other", "arm64")):
+        project.replace(
+            f"images/{name}.toml",
+            "[config]",
+            f'base = {{ registry = "localhost:1/b", digest = "{digest}" }}\n\n'
+            f'[platform]\nos = "linux"\narchitecture = "{architecture}"\n\n[config]',
+        )
+    found = nodes(project)
+    bases = [name for name in found if name.startswith("base:")]
+    assert bases == ["base:b@111111111111-amd64", "base:b@111111111111-arm64"]
+
+
 def test_a_build_of_one_image_forgets_nothing_of_the_others(project: SampleProject) -> None:
     project.build()
     project.build("--image", "third")

@@ -41,7 +41,8 @@ def _foreign(base: BaseTable, architecture: str) -> BaseSpec:
     place = base.layout or base.registry or ""
     name = place.rstrip("/").rpartition("/")[2].partition(":")[0]
     kind = "layout" if base.layout is not None else "registry"
-    title = f"{name or kind}@{digest[7:19]}"
+    # An index of images for several platforms gives each a base of its own.
+    title = f"{name or kind}@{digest[7:19]}-{architecture}"
     return BaseSpec(kind, title, architecture, place=place, digest=digest)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from hq.app.bases import base_spec
 from hq.app.declaration import (
@@ -27,6 +27,7 @@ from hq.knobs.registry import to_values
 from hq.model.digest import Digest
 from hq.model.errors import HqError, Location, Problem, UsageError, problems_error
 from hq.model.project import (
+    BaseSpec,
     Exported,
     ImageSpec,
     KnobsSpec,
@@ -148,6 +149,10 @@ def load(files: Files, pin: str, epoch: int, images: Sequence[str] = ()) -> PinS
     pin = pin or project.default_pin
     check_pin(project, pin)
     return _Loader(files, project, pin, epoch, images).load()
+
+
+_LAYERS: Final = frozenset({"wheel", "series", "envs", "launch"})
+_LAYER_KINDS: Final = ("dep-", "deps-", "base-")
 
 
 class _Loader:
@@ -324,6 +329,11 @@ class _Loader:
         data = self._read(path, self._at("overlays", number), "overlays")
         overlay, document = load_document(path, data, OverlayFile)
         at = document.locator()
+        if overlay.name in _LAYERS or overlay.name.startswith(_LAYER_KINDS):
+            message = f"name: hq calls a layer of its own {overlay.name!r}"
+            raise problems_error(
+                f"{path} has one mistake", [Problem(document.locator()("name"), message)]
+            )
         other = self._overlay_names.setdefault(overlay.name, number)
         if other != number:
             first = self._declared.overlays[other]
@@ -394,6 +404,7 @@ class _Loader:
     def _images(self) -> tuple[ImageSpec, ...]:
         images: list[ImageSpec] = []
         names: dict[str, str] = {}
+        bases: dict[str, str] = {}
         # Images that lay their layers out alike share the nodes, under the name of the first.
         suffixes: dict[tuple[object, ...], str] = {}
         for number, path in enumerate(self._declared.images):
@@ -410,6 +421,7 @@ class _Loader:
             suffix = suffixes.setdefault(style, f"@{image.name}" if suffixes else "")
             if image.name in self._wanted or (image.default and not self._wanted):
                 base = base_spec(image, document, self._read)
+                self._check_base(image, document, base, bases)
                 images.append(spec._replace(base=base, suffix=suffix))
         for name in self._wanted:
             if name not in names:
@@ -419,6 +431,19 @@ class _Loader:
                     details=[f"declared: {', '.join(sorted(names))}"],
                 )
         return tuple(images)
+
+    def _check_base(
+        self, image: ImageFile, document: Document, base: BaseSpec | None, known: dict[str, str]
+    ) -> None:
+        """A lock's file gives the base its name, which nodes and errors show."""
+        if base is None or isinstance(image.base, str) or image.base.debian is None:
+            return
+        path = image.base.debian
+        other = known.setdefault(base.name, path)
+        if other != path:
+            message = f"base.debian: the bases of {other} and {path} would both be {base.name!r}"
+            problem = Problem(document.locator()("base", "debian"), message, "rename one file")
+            raise problems_error(f"{document.file} has one mistake", [problem])
 
 
 def _items(entries: Sequence[Entry], folder: str) -> tuple[SeriesItem, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from hq.model.canonical import Value
+from hq.model.errors import UsageError
 from hq.model.project import ImageSpec, PinSpec, PythonSpec
 from hq.oci.encode import Compression, encoder_id
 from hq.oci.layer import LAYER_VERSION
@@ -39,7 +40,10 @@ def _stages(spec: PinSpec, patches: tuple[str, ...]) -> list[_Stage]:
 
 
 def image_nodes(spec: PinSpec, writers: Writers, patches: tuple[str, ...]) -> list[Node]:
-    """The nodes of every image of the pin, in order. ``patches``: the patch nodes, in order."""
+    """The nodes of every image of the pin, in order. ``patches``: the patch nodes, in order.
+
+    Raises ``UsageError`` when a name would stand for two nodes.
+    """
     nodes: dict[str, Node] = {}
     for image in spec.images:
         base = base_nodes(image.base, image.compression, spec.epoch) if image.base else NO_BASE
@@ -49,7 +53,12 @@ def image_nodes(spec: PinSpec, writers: Writers, patches: tuple[str, ...]) -> li
             layers.append(_launch_node(spec, image))
         stacked = [*(node for node in below if node.kind == "installed"), *layers]
         for node in (*base.nodes, *below, *layers, _image_node(spec, image, stacked, base)):
-            nodes[node.name] = node
+            if nodes.setdefault(node.name, node) != node:
+                raise UsageError(
+                    f"two nodes that differ would be called {node.name}",
+                    details=[f"the second belongs to the image {image.name}"],
+                    hint="give an overlay, a base or an image another name",
+                )
     return list(nodes.values())
 
 
