@@ -5,11 +5,10 @@ attachments, the tags last. Until a tag is set nobody finds the image, and whoev
 all of it. Where nothing is attached, the manifest goes under the first tag at once. A second push
 sends what the first had not brought.
 
-A registry that holds a manifest holds its blobs, by the specification. So if it has the image, no
-blob is asked for; and if a tag stands at another image, the blobs of that one are not asked for,
-which after a small change are nearly all. Should it refuse the new manifest then, they are, and the
-manifest is put once more. Blobs that an earlier push or pull left in another repository of the
-registry are mounted from there.
+A registry that holds the manifest by its digest holds its blobs, by the specification; then no blob
+is asked for. In any other case every one is: registries have lost blobs of images that they list,
+and some take a manifest without a look at its blobs. Blobs that an earlier push or pull left in
+another repository of the registry are mounted from there.
 
 Attachments (provenance, SBOM) are manifests of their own with the image as ``subject``. Where a
 registry keeps no list of such referrers, the list is an index under a tag (distribution-spec 1.1,
@@ -23,7 +22,7 @@ from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, Protocol
 
 from hq.model.digest import BlobRef, Digest
-from hq.model.errors import BuildError, HqError, InfrastructureError
+from hq.model.errors import BuildError, InfrastructureError
 from hq.model.ports import BlobMissing, RandomAccess
 from hq.oci.image import INDEX_TYPE, Document
 from hq.oci.remote import (
@@ -118,7 +117,10 @@ def push_image(
     image = push.read(manifest)
     if registry.manifest_digest(repository, manifest.digest, scopes) != manifest.digest:
         name = tags[0] if tags and not attachments else manifest.digest
-        push.whole(image, manifest, name, tags, threads)
+        refs = [image.config.ref, *(layer.ref for layer in image.layers)]
+        push.blobs(list(dict.fromkeys(refs)), threads)
+        data = source.read(manifest)
+        registry.put_manifest(repository, name, image.media_type, data, scopes)
     subject = Descriptor(image.media_type, manifest)
     attached, native = push.attach(subject, attachments) if attachments else ((), True)
     for tag in dict.fromkeys(tags):
@@ -164,43 +166,6 @@ class _Push:
         if not isinstance(image, ImageManifest):
             raise BuildError(f"not an image manifest: {manifest.digest}")
         return image
-
-    def whole(
-        self,
-        image: ImageManifest,
-        manifest: BlobRef,
-        name: str,
-        tags: Sequence[str],
-        threads: int,
-    ) -> None:
-        """Brings the blobs, then the manifest under ``name``, its digest or a tag."""
-        refs = _blobs_of(image)
-        tagged = self._tagged(tags)
-        trusted = [ref for ref in refs if ref in tagged]
-        self.blobs([ref for ref in refs if ref not in trusted], threads)
-        data = self._source.read(manifest)
-        put = self._registry.put_manifest
-        try:
-            put(self._repository, name, image.media_type, data, self._scopes)
-            self.brought |= {ref.digest: "there" for ref in trusted}
-        except InfrastructureError:
-            if not trusted:
-                raise
-            self.blobs(trusted, threads)
-            put(self._repository, name, image.media_type, data, self._scopes)
-
-    def _tagged(self, tags: Sequence[str]) -> frozenset[BlobRef]:
-        """The blobs of the image that the first tag in use stands at."""
-        for tag in tags:
-            try:
-                found = self._registry.manifest(self._repository, tag, self._scopes)
-                there = read_document(found.data, tag) if found else None
-            except HqError:
-                # What is there now need not be an image, nor be readable: it is about to go.
-                continue
-            if isinstance(there, ImageManifest):
-                return frozenset(_blobs_of(there))
-        return frozenset()
 
     def blobs(self, refs: Sequence[BlobRef], threads: int) -> None:
         """Brings blobs, several at a time."""
@@ -307,11 +272,6 @@ class _Push:
                 details=[f"missing: {entry.artifact_type} {entry.ref.digest}" for entry in lost],
                 hint="another push may have written the list meanwhile; push again",
             )
-
-
-def _blobs_of(image: ImageManifest) -> list[BlobRef]:
-    refs = [image.config.ref, *(layer.ref for layer in image.layers)]
-    return list(dict.fromkeys(refs))
 
 
 class _Bytes:
