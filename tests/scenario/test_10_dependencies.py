@@ -76,6 +76,7 @@ def test_a_patch_that_does_not_apply_is_told_before_a_wheel_that_does_not_come(
     done = project.run("build")
     assert done.returncode == 1
     assert "error: no index has beta 2.0 in this form\n" in done.stderr
+    assert "--wheel" not in done.stderr, "that is for the pin's own wheel"
     assert list((project.store / "tmp").iterdir()) == []
 
 

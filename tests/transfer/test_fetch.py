@@ -560,3 +560,12 @@ def test_what_pip_says_is_understood(text: str, trouble: str) -> None:
     failure = pip.read_failure(f"Looking in indexes\n{text}\n", "")
     assert failure.trouble == trouble
     assert failure.lines[-1] == text
+
+
+def test_of_a_traceback_of_pips_the_last_line_is_told() -> None:
+    output = (
+        "WARNING: one\nERROR: Exception:\nTraceback (most recent call last):\n"
+        '  File "x.py", line 1, in <module>\nurllib3.exceptions.ProtocolError: reset by peer\n'
+    )
+    lines = pip.read_failure(output, "").lines
+    assert lines == ("WARNING: one", "urllib3.exceptions.ProtocolError: reset by peer")

@@ -51,6 +51,7 @@ class Session:
         self.sources = ProjectSources(settings.root, self.stats)
         self.memory = Memory(settings.store, settings.root, self.keep)
         self._forgets = False
+        self._own: LockedWheel | None = None
         self._indexes: dict[BlobRef, WheelIndex] = {}
         self._bases = Bases(self.disk, settings.root, offline=settings.offline)
 
@@ -105,6 +106,7 @@ class Session:
         """The graph of a declaration."""
         items = [*spec.series, *(item for overlay in spec.overlays for item in overlay.patches)]
         self._bases.declare(image.base for image in spec.images)
+        self._own = spec.wheel
         added = (source for overlay in spec.overlays for source in overlay.files.values())
         executable = {source for source in added if self.sources.is_executable(source)}
         return pin_graph(spec, self._touched(items), executable)
@@ -148,7 +150,8 @@ class Session:
         if not self.disk.has(ref):
             from hq.transfer.fetch import fetch_wheel
 
-            fetch_wheel(self.disk, wheel, progress, offline=self.settings.offline)
+            own = wheel == self._own
+            fetch_wheel(self.disk, wheel, progress, offline=self.settings.offline, own=own)
         return ref
 
     def fetch_deb(self, deb: LockedDeb, progress: Progress) -> BlobRef:

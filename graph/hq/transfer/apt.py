@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hq.model.errors import BuildError, InfrastructureError
-from hq.transfer.process import end
+from hq.transfer.process import DIE_WITH_PARENT, end
 
 _RELEASES: Final = frozenset({
     "buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "oldoldstable",
@@ -30,14 +30,7 @@ _MAX_FILE: Final = 4 << 20
 _LAST_LINES: Final = 6
 _POLL: Final = 0.1  # seconds
 
-# The kernel ends apt when hq dies, however that happens; exec keeps the request.
-_START: Final = """
-import os, sys
-if sys.platform == "linux":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
+_START: Final = f"{DIE_WITH_PARENT}os.execvp(sys.argv[1], sys.argv[1:])\n"
 
 
 class AptSource(NamedTuple):
@@ -210,7 +203,8 @@ class Apt:
 
         ``look`` is called from time to time; an exception that it raises ends the program first.
         """
-        command = [sys.executable, "-c", _START, program, "-q", *self._options, *arguments]
+        start = [sys.executable, "-c", _START, str(os.getpid())]
+        command = [*start, program, "-q", *self._options, *arguments]
         environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
         out, log = f"{self.folder}/output", f"{self.folder}/log"
         with open(out, "wb") as output, open(log, "wb") as errors:

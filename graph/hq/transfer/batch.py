@@ -1,18 +1,20 @@
 """Fetching many locked wheels at once: a few pips beside each other, each with a share of the list.
 
 One pip for each wheel would spend more time starting than fetching; one for all would use one
-connection. What a pip did not bring is fetched again by itself, which also gives the error that
-says why.
+connection. pip hands its files over when all have come; when it ends before, those that are whole
+are taken from where it works. What did not come is fetched again by itself, which also gives the
+error that says why.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from threading import Thread
+from contextlib import suppress
+from threading import Event, Thread
 from time import monotonic
 
-from hq.model.digest import BlobRef
+from hq.model.digest import BlobRef, Digest
 from hq.model.errors import BuildError, HqError
 from hq.model.project import LockedWheel
 from hq.store.disk import DiskStore
@@ -25,6 +27,7 @@ Progress = Callable[[int, int], None]
 
 LANES = 4
 _PAUSE = 0.2  # seconds between two looks at the progress
+_TURN = Digest.of(b"wheels").hex
 
 
 def nothing() -> None:
@@ -43,32 +46,25 @@ def fetch_many(
 
     ``progress`` gets (bytes so far, bytes in all) of those, from the threads that fetch. Raises
     ``BuildError`` that names all of them when they may not be fetched, and what ``fetch_wheel`` and
-    ``meanwhile`` raise; the latter's errors end the fetch.
+    ``meanwhile`` raise; the latter's errors end the fetch. Wheels that have come are kept.
     """
-    missing = [wheel for wheel in wheels if not store.has(BlobRef(wheel.sha256, wheel.size))]
+    missing = _missing(store, wheels)
     if offline and missing:
         raise _offline(missing)
-    total = sum(wheel.size for wheel in missing)
-    lanes: list[_Lane] = []
-
-    def tell() -> None:
-        progress(min(total, sum(lane.done for lane in lanes)), total)
-
-    lanes += [_Lane(store, wheels, tell) for wheels in share(missing, LANES)]
-    for lane in lanes:
-        lane.start()
+    fetch = _Fetch(store, missing, progress)
+    fetch.start()
     try:
         meanwhile()
-        for lane in lanes:
-            lane.join()
+        fetch.ended.wait()
     finally:
-        for lane in lanes:
-            lane.stop = True
-        for lane in lanes:
-            lane.join()
+        fetch.end()
     for wheel in missing:
         # In the lock's order, and in this thread: the first that really fails is the error.
-        fetch_wheel(store, wheel)
+        fetch_wheel(store, wheel, own=False)
+
+
+def _missing(store: DiskStore, wheels: Iterable[LockedWheel]) -> list[LockedWheel]:
+    return [wheel for wheel in wheels if not store.has(BlobRef(wheel.sha256, wheel.size))]
 
 
 def share(wheels: Sequence[LockedWheel], lanes: int) -> list[list[LockedWheel]]:
@@ -86,27 +82,91 @@ class _Stop(Exception):
     """Ends a pip whose build has ended."""
 
 
-class _Lane(Thread):
-    def __init__(
-        self, store: DiskStore, wheels: list[LockedWheel], tell: Callable[[], None]
-    ) -> None:
-        super().__init__(name=f"fetch {len(wheels)} wheels")
-        self.done = 0
-        self.stop = False
+class _Fetch(Thread):
+    """The fetch, beside the build: one at a time on a store, so that nothing comes twice.
+
+    ``ended`` is set when nothing is left to wait for. The thread is a daemon and is not joined: a
+    second Ctrl-C must end the process, and an interrupted ``join`` takes a thread for ended that is
+    not (CPython 3.11).
+    """
+
+    def __init__(self, store: DiskStore, wheels: Sequence[LockedWheel], progress: Progress) -> None:
+        super().__init__(name="fetch", daemon=True)
+        self.ended = Event()
+        self._begun = Event()
+        self._stop_now = False
         self._store = store
         self._wheels = wheels
-        self._tell = tell
+        self._progress = progress
+        self._lanes: list[_Lane] = []
+        self._before = 0
+
+    def end(self) -> None:
+        """Ends the fetch, and waits until its files are put away."""
+        self._stop_now = True
+        # While another build fetches, this one only waits for its turn: no reason to wait for that.
+        if self._begun.is_set():
+            self.ended.wait()
+
+    def run(self) -> None:
+        """Fetches what is still missing when it is this build's turn."""
+        try:
+            if self._wheels:
+                with self._store.actions.lock(_TURN):
+                    self._begun.set()
+                    self._fetch()
+        except (HqError, OSError, KeyboardInterrupt):
+            # What did not come is asked for once more, by itself, and that error is raised.
+            return
+        finally:
+            self.ended.set()
+
+    def _fetch(self) -> None:
+        missing = _missing(self._store, self._wheels)
+        self._before = sum(w.size for w in self._wheels) - sum(w.size for w in missing)
+        if self._stop_now:
+            return
+        self._lanes = [_Lane(self, self._store, share) for share in share(missing, LANES)]
+        for lane in self._lanes:
+            lane.start()
+        for lane in self._lanes:
+            lane.ended.wait()
+
+    def look(self) -> None:
+        """Tells how far all is. Raises ``_Stop`` when the fetch has to end."""
+        if self._stop_now:
+            raise _Stop
+        total = sum(wheel.size for wheel in self._wheels)
+        done = self._before + sum(lane.done for lane in self._lanes)
+        self._progress(min(total, done), total)
+
+
+class _Lane(Thread):
+    """One pip and its share."""
+
+    def __init__(self, fetch: _Fetch, store: DiskStore, wheels: Sequence[LockedWheel]) -> None:
+        super().__init__(name=f"fetch {len(wheels)} wheels", daemon=True)
+        self.done = 0
+        self.ended = Event()
+        self._fetch = fetch
+        self._store = store
+        self._wheels = wheels
         self._looked = 0.0
 
     def run(self) -> None:
+        """Fetches and keeps what came, also when pip failed or was ended on the way."""
         try:
             with self._store.staging() as folder:
-                self._fetch(folder)
-        except (_Stop, HqError, OSError):
-            # What did not come is asked for once more, by itself, and that error is raised.
+                try:
+                    self._download(folder)
+                finally:
+                    self._adopt(folder)
+        except (_Stop, HqError, OSError, KeyboardInterrupt):
             return
+        finally:
+            self.ended.set()
 
-    def _fetch(self, folder: str) -> None:
+    def _download(self, folder: str) -> None:
         requirements = f"{folder}/requirements.txt"
         with open(requirements, "w", encoding="utf-8") as file:
             file.writelines(
@@ -114,20 +174,24 @@ class _Lane(Thread):
                 for wheel in self._wheels
             )
         arguments = ["--require-hashes", "--requirement", requirements, *_tags(self._wheels)]
-        found = download_all(find_pip(), folder, arguments, self._look)
-        for wheel in self._wheels:
-            path = f"{found}/{wheel.file}"
-            # What is not there is fetched by itself later, which tells the reason.
-            if os.path.exists(path):
-                adopt(self._store, path, wheel)
+        download_all(find_pip(), folder, arguments, self._look)
+
+    def _adopt(self, folder: str) -> None:
+        by_name = {wheel.file: wheel for wheel in self._wheels}
+        for place, _, names in os.walk(folder):
+            for name in sorted(names):
+                wheel = by_name.get(name)
+                path = f"{place}/{name}"
+                # A file that has its size is whole, as a rule; ``adopt`` looks at all of it.
+                if wheel is not None and os.path.getsize(path) == wheel.size:
+                    with suppress(BuildError):
+                        adopt(self._store, path, wheel)
 
     def _look(self, size: int) -> None:
-        if self.stop:
-            raise _Stop
         if monotonic() - self._looked > _PAUSE:
             self._looked = monotonic()
             self.done = size
-            self._tell()
+            self._fetch.look()
 
 
 def _tags(wheels: Sequence[LockedWheel]) -> list[str]:
@@ -147,8 +211,11 @@ def _tags(wheels: Sequence[LockedWheel]) -> list[str]:
 
 def _offline(missing: Sequence[LockedWheel]) -> BuildError:
     size = human_size(sum(wheel.size for wheel in missing))
+    one = len(missing) == 1
+    count, them = ("one wheel", "it") if one else (f"{len(missing)} wheels", "them")
+    verb = "is" if one else "are"
     return BuildError(
-        f"{len(missing)} wheels ({size}) are not in the store, and --offline forbids to fetch them",
+        f"{count} ({size}) {verb} not in the store, and --offline forbids to fetch {them}",
         details=[f"{wheel.file} sha256:{wheel.sha256.hex} {wheel.size} bytes" for wheel in missing],
         hint="run once without --offline",
     )

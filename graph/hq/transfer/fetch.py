@@ -32,7 +32,6 @@ Progress = Callable[[int, int], None]
 ATTEMPTS = 3
 _PAUSE = 1.0  # seconds before another attempt
 _PIP_HINT = "look at the indexes that pip uses ('pip config list' and the PIP_ variables)"
-_SUPPLY = "or give the file with --wheel FILE"
 
 
 def no_progress(_done: int, _total: int) -> None:
@@ -45,9 +44,10 @@ def fetch_wheel(
     progress: Progress = no_progress,
     *,
     offline: bool = False,
+    own: bool = True,
     pause: Callable[[float], None] = time.sleep,
 ) -> BlobRef:
-    """The locked wheel, in the store, its SHA-256 checked here.
+    """The locked wheel, in the store, its SHA-256 checked here. ``own``: it is the pin's own.
 
     ``progress`` gets (bytes so far, total); an exception that it raises ends the fetch cleanly.
     Raises ``BuildError`` when it may not be fetched, is in no index, or is another file;
@@ -57,12 +57,12 @@ def fetch_wheel(
     if store.has(ref):
         return ref
     if offline:
-        raise _offline_error(wheel)
+        raise _offline_error(wheel, own=own)
     try:
         _check_space(store, wheel)
         with store.actions.lock(ref.digest.hex):
             if not store.has(ref):
-                _fetch(store, wheel, progress, pause)
+                _fetch(store, wheel, progress, pause, own=own)
     except OSError as error:
         raise disk_fault(error, f"fetch {_title(wheel)}", store.root, size=wheel.size) from error
     progress(wheel.size, wheel.size)
@@ -70,7 +70,12 @@ def fetch_wheel(
 
 
 def _fetch(
-    store: DiskStore, wheel: LockedWheel, progress: Progress, pause: Callable[[float], None]
+    store: DiskStore,
+    wheel: LockedWheel,
+    progress: Progress,
+    pause: Callable[[float], None],
+    *,
+    own: bool,
 ) -> None:
     python = find_pip()
     extra: list[str] = []
@@ -88,7 +93,7 @@ def _fetch(
                 return
         again = found.trouble == "cut" or (found.trouble == "hash" and found.found != wrong)
         if not again or attempt == ATTEMPTS:
-            raise _failure(store, wheel, found)
+            raise _failure(store, wheel, found, own=own)
         wrong = found.found
         extra = ["--no-cache-dir"]  # what pip kept may be the cut one
         pause(_PAUSE * attempt)
@@ -255,12 +260,17 @@ def _other_file(wheel: LockedWheel, where: Location, expected: str, found: str) 
     )
 
 
-def _offline_error(wheel: LockedWheel) -> BuildError:
+def _supply(*, own: bool) -> str:
+    """A further way that there is for the pin's own wheel."""
+    return ", or give the file with --wheel FILE" if own else ""
+
+
+def _offline_error(wheel: LockedWheel, *, own: bool) -> BuildError:
     # Exit 1, not 3: nothing failed and a retry would not help; the input is not there.
     return BuildError(
         f"{_title(wheel)} is not in the store, and --offline forbids to fetch it",
         details=_described(wheel),
-        hint=f"run once without --offline, {_SUPPLY}",
+        hint=f"run once without --offline{_supply(own=own)}",
     )
 
 
@@ -277,11 +287,14 @@ def _title(wheel: LockedWheel) -> str:
     return f"{wheel.name} {wheel.version}"
 
 
-def _failure(store: DiskStore, wheel: LockedWheel, failure: PipFailure) -> HqError:
+def _failure(
+    store: DiskStore, wheel: LockedWheel, failure: PipFailure, *, own: bool = False
+) -> HqError:
     """The error for what pip said."""
     said = [f"pip: {line}" for line in failure.lines]
     file = [f"file: {wheel.file}"] if wheel.file else []
     title = _title(wheel)
+    supply = _supply(own=own)
     match failure.trouble:
         case "hash":
             return _other_file(
@@ -294,13 +307,13 @@ def _failure(store: DiskStore, wheel: LockedWheel, failure: PipFailure) -> HqErr
             return BuildError(
                 f"no index has {title} in this form",
                 details=[*file, *said],
-                hint=f"{_PIP_HINT}, check name, version and file in the lock, {_SUPPLY}",
+                hint=f"{_PIP_HINT}, check name, version and file in the lock{supply}",
             )
         case "denied":
             return InfrastructureError(
                 f"the index refused to give {title}",
                 details=[*file, *said],
-                hint=f"give pip the credentials, {_SUPPLY}",
+                hint=f"give pip the credentials{supply}",
             )
         case "space":
             return _no_space(store, wheel._replace(size=2 * wheel.size))  # pip copies it once
@@ -308,11 +321,11 @@ def _failure(store: DiskStore, wheel: LockedWheel, failure: PipFailure) -> HqErr
             return InfrastructureError(
                 f"the download of {title} ended early, {ATTEMPTS} times",
                 details=[*file, *said],
-                hint=f"run hq again, {_SUPPLY}",
+                hint=f"run hq again{supply}",
             )
         case _:
             return InfrastructureError(
                 f"cannot fetch {title}",
                 details=[*file, *said],
-                hint=f"{_PIP_HINT}, the network and the proxy; then run hq again, {_SUPPLY}",
+                hint=f"{_PIP_HINT}, the network and the proxy; then run hq again{supply}",
             )

@@ -20,15 +20,12 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from hq.model.errors import InfrastructureError
-from hq.transfer.process import end
+from hq.transfer.process import DIE_WITH_PARENT, end
 
 Trouble = Literal["hash", "absent", "denied", "space", "cut", "network", "other"]
 
-_START = """
-import runpy, sys
-if sys.platform == "linux":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+_START = f"""{DIE_WITH_PARENT}
+import runpy
 sys.argv[0] = "pip"
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
@@ -112,13 +109,12 @@ def download(
 
 def download_all(
     python: str, folder: str, arguments: Sequence[str], progress: Callable[[int], None]
-) -> str:
-    """As ``download``, for many files: returns the directory that holds those that came.
+) -> None:
+    """As ``download``, for many files, which are somewhere below ``folder`` then.
 
     ``progress`` gets the bytes of all files so far.
     """
     _download(python, folder, arguments, progress, _together)
-    return f"{folder}/files"
 
 
 def _download(
@@ -131,7 +127,7 @@ def _download(
     for name in (_TMP, "files"):
         os.mkdir(f"{folder}/{name}")
     command = [
-        python, "-c", _START, "download", "--no-deps", "--only-binary", ":all:",
+        python, "-c", _START, str(os.getpid()), "download", "--no-deps", "--only-binary", ":all:",
         "--ignore-requires-python", "--log", f"{folder}/log", "--dest", f"{folder}/files",
         *arguments,
     ]  # fmt: skip
@@ -190,6 +186,8 @@ def _trouble(text: str) -> Trouble:
 def _last_lines(output: str) -> tuple[str, ...]:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith(("ERROR", "WARNING"))]
+    if lines and "ERROR: Exception:" in telling:  # a traceback of pip's; its last line says why
+        telling = [*(line for line in telling if line != "ERROR: Exception:"), lines[-1]]
     return tuple((telling or lines)[-_LAST_LINES:])
 
 
