@@ -135,3 +135,67 @@ def test_one_image_is_held_to_its_pins(project: SampleProject, chosen: str) -> N
     done = project.run("build", "--locked", "--image", chosen)
     assert done.returncode == 1
     assert "error: patch:first is not what lockfiles/1.0.images.toml pins\n" in done.stderr
+    assert f"run hq pin --image {chosen} and commit the file" in done.stderr
+
+
+@pytest.mark.parametrize("chosen", IMAGES)
+def test_pinning_one_image_keeps_the_pins_of_the_others(
+    project: SampleProject, chosen: str
+) -> None:
+    file = "lockfiles/1.0.images.toml"
+    assert project.run("pin").returncode == 0
+    before = project.read(file)
+    assert project.run("pin", "--image", chosen).returncode == 0
+    assert project.read(file) == before
+    project.replace("patches/first.patch", "+line ten", "+line TEN")
+    assert project.run("pin", "--image", chosen).returncode == 0
+    assert project.run("build", "--locked", "--image", chosen).returncode == 0
+    assert project.run("pin").returncode == 0
+    assert project.run("build", "--locked").returncode == 0
+
+
+def test_a_plain_build_forgets_nothing_of_an_image_that_it_leaves_out(
+    project: SampleProject,
+) -> None:
+    project.replace("images/other.toml", "prefix =", "default = false\nprefix =")
+    project.build("--image", "other")
+    assert [image["name"] for image in project.build()["images"]] == ["demo", "third"]
+    assert project.build("--image", "other")["built"] == []
+    done = project.run("why", "--image", "other", "image:other")
+    assert "it was never built for this project" in done.stdout, done.stderr
+    assert project.run("pin").returncode == 0
+    done = project.run("build", "--locked", "--image", "other")
+    assert (done.returncode, "run hq pin --image other" in done.stderr) == (1, True)
+    assert project.run("pin", "--image", "other").returncode == 0
+    assert project.run("build", "--locked", "--image", "other").returncode == 0
+
+
+def test_a_collection_keeps_what_a_build_of_one_image_needs(project: SampleProject) -> None:
+    project.replace("images/other.toml", "prefix =", "default = false\nprefix =")
+    project.build()
+    project.build("--image", "other")
+    assert project.run("store", "gc").returncode == 0
+    assert project.build("--image", "other", "--output", "new")["built"] == []
+    assert project.build("--output", "new")["built"] == []
+
+
+def test_where_no_image_is_built_by_default_one_has_to_be_named(project: SampleProject) -> None:
+    for name in IMAGES:
+        project.replace(f"images/{name}.toml", "prefix =", "default = false\nprefix =")
+    for command in ("build", "pin"):
+        done = project.run(command)
+        assert done.returncode == 2
+        assert done.stderr == (
+            "error: no image is built by default: each says default = false\n"
+            "  help: name images with --image\n"
+        )
+    assert len(project.build("--image", "third")["images"]) == 1
+
+
+@pytest.mark.parametrize("word", ["--image=demo,other", "--image=", "--image=,"])
+@pytest.mark.parametrize("more", [(), ("--check",)])
+def test_a_name_is_one_name(project: SampleProject, word: str, more: tuple[str, ...]) -> None:
+    done = project.run("build", word, *more)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --image: ")
+    assert "no image's name" in done.stderr

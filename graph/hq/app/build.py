@@ -19,6 +19,7 @@ from hq.app.session import Session
 from hq.execute.walk import Observer, Outcome, Walk, despite_damage
 from hq.model.action import Json
 from hq.model.digest import ActionKey, BlobRef, Digest
+from hq.model.errors import UsageError
 from hq.model.project import ImageSpec, LockedWheel, PinSpec
 from hq.oci.image import LAYOUT, MANIFEST_TYPE, Document, Platform, index
 from hq.plan.node import Graph, Node, Source
@@ -69,8 +70,13 @@ class Records:
 
     def __init__(self, session: Session, pin: str) -> None:
         self._session = session
-        self._name = f"records@{pin}"
-        self.texts = session.memory.load_rows(self._name)
+        # A build of chosen images says nothing about the nodes of others: it has its own file, and
+        # knows what the others have.
+        chosen = "".join(f"+{image}" for image in session.settings.images)
+        self._name = f"records@{pin}{chosen}"
+        self.texts = session.memory.load_rows(f"records@{pin}")
+        if chosen:
+            self.texts |= session.memory.load_rows(self._name)
 
     def get(self, node: str) -> dict[str, Any] | None:
         """The record of the node's last run, if one is remembered."""
@@ -107,9 +113,7 @@ class Records:
                 continue
             self.texts[outcome.node.name] = json.dumps(self._record(outcome))
             changed = True
-        # A build of some images says nothing about the nodes of the others.
-        every = not self._session.settings.images
-        gone = [name for name in self.texts if every and name not in graph.nodes]
+        gone = [name for name in self.texts if name not in graph.nodes]
         for name in gone:
             del self.texts[name]
         if changed or gone:
@@ -146,6 +150,11 @@ def build(
     Raises ``HqError``. What was finished before a failure stays in the store.
     """
     spec = session.spec(pin)
+    if not spec.images:
+        raise UsageError(
+            "no image is built by default: each says default = false",
+            hint="name images with --image",
+        )
     graph = session.graph(spec)
 
     def attempt() -> BuildReport:

@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
             request.quiet = True
         elif name in texts or name == "--image":
             found = value if equals else next(rest, "")
-            if not found:
+            if not found or (name == "--image" and "," in found):
                 return None
             if name == "--image":
                 request.images += f",{found}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import tomlkit
@@ -143,7 +143,7 @@ def verifier(session: Session, pin: str) -> Verify:
         expected = _only(pinned, built) if session.settings.images else pinned
         difference = first_difference(expected, built)
         if difference is not None:
-            raise _refusal(difference, document)
+            raise _refusal(difference, document, session.settings.images)
 
     return verify
 
@@ -155,10 +155,15 @@ def _only(pinned: Pins, built: Pins) -> Pins:
     return Pins(pinned.pin, images, nodes)
 
 
-_HINT = "if the change is meant, run hq pin and commit the file; if not, hq plan says what changed"
+def _hint(images: Sequence[str]) -> str:
+    command = " ".join(["hq pin", *(f"--image {name}" for name in images)])
+    return (
+        f"if the change is meant, run {command} and commit the file; if not, hq plan says what "
+        "changed"
+    )
 
 
-def _refusal(found: Difference, document: Document) -> BuildError:
+def _refusal(found: Difference, document: Document, images: Sequence[str]) -> BuildError:
     file = document.file
     is_image = found.kind == "image"
     table, name = ("images", found.name.partition(":")[2]) if is_image else ("nodes", found.name)
@@ -170,7 +175,11 @@ def _refusal(found: Difference, document: Document) -> BuildError:
     }
     where = Location(file) if found.kind == "new" else document.locator()(table, name)
     return BuildError(
-        messages[found.kind], where=where, node=found.name, details=_side_by_side(found), hint=_HINT
+        messages[found.kind],
+        where=where,
+        node=found.name,
+        details=_side_by_side(found),
+        hint=_hint(images),
     )
 
 
@@ -197,6 +206,10 @@ def write(session: Session, spec: PinSpec, report: BuildReport) -> tuple[str, bo
         old = b""
     if old:
         load_document(file, old, PinsFile)
+        if session.settings.images:
+            # The others stay pinned; what they share with these is pinned as it is now.
+            there, _ = read(session, spec.pin)
+            pins = Pins(pins.pin, {**there.images, **pins.images}, {**there.nodes, **pins.nodes})
     new = render(pins, old.decode())
     if new == old:
         return file, False

@@ -13,6 +13,7 @@ from hq.app.session import Session, settings_from
 from hq.cli.console import Console
 from hq.cli.main import Invocation, project_root, store_root
 from hq.cli.observer import BuildObserver
+from hq.model.errors import UsageError
 
 if TYPE_CHECKING:
     # The command that must be quick is run without argparse (hq.cli.main).
@@ -57,6 +58,11 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
     request.as_json = parsed.json
     request.quiet = parsed.quiet
     request.jobs = parsed.jobs
+    for name in parsed.image:
+        if not name or "," in name:
+            raise UsageError(
+                f"--image: {name!r} is no image's name", hint="for several images repeat --image"
+            )
     request.images = "".join(f",{name}" for name in parsed.image)
     extras = Extras(parsed.wheel, parsed.locked, parsed.check, parsed.control, parsed.red)
     return run_request(request, invocation, extras)
