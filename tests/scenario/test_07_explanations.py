@@ -154,6 +154,10 @@ def test_05_many_rows_alike_are_one(built: SampleProject) -> None:
     new = "run     patch:… (12 nodes)  it was never built for this project\n"
     assert new in said(built, "plan")
     assert said(built, "plan", "--all").count("it was never built for this project\n") == 12
+    series = next(line for line in said(built, "graph").splitlines() if "layer:series " in line)
+    assert series.endswith(" and 7 more")
+    assert series.count(", ") == 7
+    assert said(built, "graph", "--format", "dot").count('-> "layer:series"') == 15
     built.build()
     assert "reuse   patch:… (16 nodes)\nreuse   envs\n" in said(built, "plan")
     rows = plan(built)

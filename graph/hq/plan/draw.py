@@ -6,9 +6,13 @@ changes only when the graph does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from hq.plan.graph import edges
 from hq.plan.node import Graph
 
+_SHOWN: Final = 8
 _SHAPES = {
     "wheel": "cylinder",
     "patch": "note",
@@ -21,13 +25,18 @@ _SHAPES = {
 
 
 def text(graph: Graph) -> str:
-    """A line for each node with what it takes, in order."""
+    """A line for each node with what it takes, in order; the other formats name all of many."""
     needed: dict[str, list[str]] = {name: [] for name in graph.nodes}
     for source, target in edges(graph):
         needed[target].append(source)
     width = max(len(name) for name in graph.nodes)
-    lines = [f"{name:<{width}}  {', '.join(needed[name])}".rstrip() for name in graph.nodes]
+    lines = [f"{name:<{width}}  {_few(needed[name])}".rstrip() for name in graph.nodes]
     return "\n".join(lines) + "\n"
+
+
+def _few(names: Sequence[str]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def dot(graph: Graph) -> str:
