@@ -34,6 +34,7 @@ from registry import Relay, total
 
 OTHER = "0.28.0"
 IMAGE = "vllm-serve"
+TARGETS = {"cold: build and push": "0.15", "one line: in the engine": "0.35"}
 SERIES = {PIN: "series", OTHER: "series-0.28.0"}
 PREFIX = "/usr/local/lib/python3.13/dist-packages"
 DEBIAN, PEER, TAG = "hq-bench-debian", "hq-bench-docker", "hq-bench-hq:1"
@@ -225,13 +226,21 @@ class Comparison:
         self.address = address
         self.rows: dict[str, dict[str, Usage]] = {}
         self.facts: dict[str, str] = {}
-        print(f"{'step':<34}{'hq s':>9}{'CPU s':>8}{'MiB':>7}{'docker s':>11}{'ratio':>9}")
+        heads = (
+            ("hq s", 9),
+            ("CPU s", 8),
+            ("MiB", 7),
+            ("docker s", 11),
+            ("ratio", 9),
+            ("target", 9),
+        )
+        print(f"{'step':<34}" + "".join(f"{text:>{width}}" for text, width in heads))
 
     def row(self, name: str, hq: Usage, docker: Usage) -> None:
         self.rows[name] = {"hq": hq, "docker": docker}
         print(
             f"{name:<34}{hq.wall:>9.3f}{hq.cpu:>8.2f}{hq.peak / 1024:>7.0f}{docker.wall:>11.3f}"
-            f"{hq.wall / docker.wall:>9.3f}",
+            f"{hq.wall / docker.wall:>9.3f}{TARGETS.get(name, ''):>9}",
             flush=True,
         )
 
