@@ -8,7 +8,7 @@ misspelt setting is no silent default.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
@@ -95,17 +95,18 @@ def profile_exports(
     return found
 
 
-def check_settings(names: Iterable[str], launchers: Launchers, prefixes: tuple[str, ...]) -> None:
-    """Holds settings that a command line gives to the rule for those of a profile.
+def setting_warnings(
+    names: Iterable[str], launchers: Launchers, prefixes: tuple[str, ...]
+) -> Iterator[str]:
+    """What to say of settings that a command line gives and no launcher looks at.
 
-    Raises ``UsageError`` for one that no launcher looks at.
+    In a profile that is a mistake; here it may be meant for another program (``HTTPS_PROXY``).
     """
     for name in names:
         if not name.startswith(prefixes) and not _is_looked_at(name, launchers):
-            raise UsageError(
-                f"--env: no launcher of {launchers.image} looks at {name}",
-                hint=_alike(name, launchers) or "its settings are in the launcher's head",
-            )
+            hint = _alike(name, launchers)
+            near = f"; {hint}" if hint.startswith("did") else ""
+            yield f"--env: no launcher of {launchers.image} looks at {name}{near}"
 
 
 def _is_looked_at(name: str, launchers: Launchers) -> bool:

@@ -12,10 +12,10 @@ from hq.app.config import read_project
 from hq.app.imagefile import declared_launchers
 from hq.app.profiles import (
     ProfileFile,
-    check_settings,
     container_command,
     find_profile,
     read_profiles,
+    setting_warnings,
     shown,
 )
 from hq.cli.main import Invocation
@@ -80,7 +80,9 @@ def run(parsed: argparse.Namespace, invocation: Invocation) -> int:
         env = dict(_pair(text) for text in parsed.env)
         if env:
             launchers = declared_launchers(opened.sources, profile.image)
-            check_settings(env, launchers, _prefixes(opened.spec(parsed.pin)))
+            prefixes = _prefixes(opened.spec(parsed.pin))
+            for warning in setting_warnings(env, launchers, prefixes):
+                invocation.console.warn(warning)
     pin = parsed.pin or project.default_pin
     command = container_command(
         profile,
