@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helpers.project import SampleProject
@@ -18,6 +18,7 @@ from hq.app.memory import (
     remembered_spec,
     rows_from_json,
     rows_to_json,
+    scoped,
     spec_document,
     spec_from_json,
     spec_to_json,
@@ -116,3 +117,15 @@ def test_damaged_rows_are_forgotten(
     assert memory.load_rows("records@1") == {}
     place.write_bytes(content[:at])
     assert memory.load_rows("records@1") == {}
+
+
+IMAGES = st.lists(st.from_regex(r"[a-z0-9]+([._-][a-z0-9]+)*", fullmatch=True), max_size=3)
+
+
+@given(st.text(), IMAGES, st.text(), IMAGES)
+@example("1.0", ["a"], "1.0+a", [])
+def test_no_two_choices_share_a_document(
+    pin: str, images: list[str], other: str, others: list[str]
+) -> None:
+    same = (pin, images) == (other, others)
+    assert (scoped("spec", pin, images) == scoped("spec", other, others)) == same

@@ -179,6 +179,19 @@ def test_a_collection_keeps_what_a_build_of_one_image_needs(project: SampleProje
     assert project.build("--output", "new")["built"] == []
 
 
+def test_a_collection_takes_what_a_later_plain_build_made_anew(project: SampleProject) -> None:
+    project.build("--image", "third")
+    project.replace("patches/first.patch", "+line ten", "+line TEN")
+    total = project.build()["nodes"]["total"]
+    assert project.run("store", "gc").returncode == 0
+    assert json.loads(project.run("store", "stats", "--json").stdout)["results"] == total
+    # The other way round both count: either may be what is built next.
+    project.replace("patches/first.patch", "+line TEN", "+line tenth")
+    project.build("--image", "third")
+    assert project.run("store", "gc").returncode == 0
+    assert project.build("--image", "third", "--output", "new")["built"] == []
+
+
 def test_where_no_image_is_built_by_default_one_has_to_be_named(project: SampleProject) -> None:
     for name in IMAGES:
         project.replace(f"images/{name}.toml", "prefix =", "default = false\nprefix =")

@@ -14,7 +14,7 @@ from hq.app import noop
 from hq.app.causes import causes_of, stored
 from hq.app.materials import SUFFIX as SBOM
 from hq.app.materials import image_sbom
-from hq.app.memory import rows_to_json
+from hq.app.memory import rows_to_json, scoped
 from hq.app.session import Session
 from hq.execute.walk import Observer, Outcome, Walk, despite_damage
 from hq.model.action import Json
@@ -72,10 +72,10 @@ class Records:
         self._session = session
         # A build of chosen images says nothing about the nodes of others: it has its own file, and
         # knows what the others have.
-        chosen = "".join(f"+{image}" for image in session.settings.images)
-        self._name = f"records@{pin}{chosen}"
-        self.texts = session.memory.load_rows(f"records@{pin}")
-        if chosen:
+        images = session.settings.images
+        self._name = scoped("records", pin, images)
+        self.texts = session.memory.load_rows(scoped("records", pin))
+        if images:
             self.texts |= session.memory.load_rows(self._name)
 
     def get(self, node: str) -> dict[str, Any] | None:

@@ -5,14 +5,16 @@
 * ``records@<pin>``: a record for every node (``hq.provenance.record``), for ``plan`` and ``why``.
 * ``root``: the project's folder, where its path is too long to be the name of the place of these.
 
-All of it can be lost: then it is computed again. None of it enters a key.
+The two with a pin are there once for what is built by default, and once for each choice of images
+(``spec+<images>@<pin>``). All of it can be lost: then it is computed again. None of it enters a
+key.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hq import __version__
@@ -33,8 +35,16 @@ from hq.model.project import (
 )
 
 ROOT = "root"
-_SUM = "sum"  # no node's name: those have a kind and a colon, or are of the graph
+_SUM = "sum"  # not the name of any node
 SPEC_FORMAT = f"hq.spec/5 {__version__}"
+
+
+def scoped(kind: str, pin: str, images: Sequence[str] = ()) -> str:
+    """The name of a pin's document: one for what is built by default, one for each choice.
+
+    A pin is any text; the name of an image has neither ``@`` nor ``,``.
+    """
+    return f"{kind}+{','.join(images)}@{pin}" if images else f"{kind}@{pin}"
 
 
 class Memory:

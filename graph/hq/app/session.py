@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
 
-from hq.app.memory import Memory, remembered_spec, spec_document
+from hq.app.memory import Memory, remembered_spec, scoped, spec_document
 from hq.app.sources import ProjectSources
 from hq.app.supply import Bases
 from hq.model.digest import BlobRef, Digest
@@ -82,7 +82,7 @@ class Session:
         """The declaration of ``pin`` (the default one if empty), remembered or read anew."""
         epoch = self.settings.epoch
         chosen = self.settings.images
-        name = f"spec@{pin}" + "".join(f"+{image}" for image in chosen)
+        name = scoped("spec", pin, chosen)
         spec = remembered_spec(
             self.memory.load(name), self._digest_or_none, self.sources.names, epoch
         )

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from hq.app.causes import MAX_TEXT
-from hq.app.memory import ROOT
+from hq.app.memory import ROOT, scoped
 from hq.app.noop import project_folder
 from hq.model.digest import ActionKey, BlobRef, Digest, DigestError
 from hq.store.disk import DiskStore
@@ -74,9 +74,17 @@ class Live:
 
     def _records(self) -> Iterator[Any]:
         for project in _names(self._projects):
-            for name in _names(os.path.join(self._projects, project)):
-                if unquote(name).startswith("records@"):
-                    yield from _read(os.path.join(self._projects, project, name))
+            folder = os.path.join(self._projects, project)
+            files = {
+                unquote(name).removesuffix(".json"): os.path.join(folder, name)
+                for name in _names(folder)
+            }
+            for name, path in files.items():
+                kind, _, pin = name.partition("@")
+                if kind == "records":
+                    yield from _read(path).values()
+                elif kind.startswith("records+"):
+                    yield from _chosen(path, files.get(scoped("records", pin), ""))
 
     def _forget(self, name: str, root: str) -> None:
         import shutil
@@ -131,10 +139,27 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _read(path: str) -> list[Any]:
+def _chosen(path: str, plain: str) -> Iterator[Any]:
+    """The records of a build of chosen images.
+
+    What a later build of everything (``plain``) made of a node counts alone; else an old choice
+    would keep old layers for good.
+    """
+    later = _read(plain) if plain and _time(plain) > _time(path) else {}
+    yield from (record for node, record in _read(path).items() if node not in later)
+
+
+def _time(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _read(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            return list(json.load(file).values())
-    except (OSError, ValueError, AttributeError):
+            return dict(json.load(file))
+    except (OSError, ValueError, TypeError):
         # A damaged record protects nothing; what it named is made again when it is needed.
-        return []
+        return {}
