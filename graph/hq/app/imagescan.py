@@ -188,6 +188,7 @@ class _Blob(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    # The stubs want any buffer; BufferedReader, the one caller, gives a memoryview.
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         data = self._blob.pread(self._at, min(len(buffer), _PIECE))
         buffer[: len(data)] = data

@@ -22,5 +22,6 @@ def run(context: Context) -> Made:
     for place, name in sorted(files.items()):
         data = context.source_bytes(f"file:{name}")
         kind: Kind = EXECUTABLE if data.startswith(b"#!") else FILE
+        # The default binds this round's value; mypy cannot type a lambda with one.
         items.append(File(place.strip("/"), kind, lambda data=data: data))  # type: ignore[misc]
     return layer_made(context, write(context, items))

@@ -62,6 +62,7 @@ def _changes_layer(context: Context) -> LayerResult:
             )
     items = [_item(context, path, entry) for path, entry in merged.items()]
     items += [
+        # The default binds this round's value; mypy cannot type a lambda with one.
         File(path, FILE, lambda data=data: data)  # type: ignore[misc]
         for path, data in _records(context, merged)
     ]

@@ -79,6 +79,7 @@ def _blobs(
     for ref in refs:
         if not store.has(ref):
             before = done
+            # The default binds this round's value; mypy cannot type a lambda with one.
             _blob(store, folder, ref, lambda part, before=before: progress(before + part, total))  # type: ignore[misc]
         done += ref.size
         progress(done, total)

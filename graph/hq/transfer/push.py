@@ -234,6 +234,7 @@ class _Push:
                 ref,
                 _Bytes(data),
                 self._scopes,
+                # The default binds this round's value; mypy cannot type a lambda with one.
                 progress=lambda done, ref=ref: self._progress(ref.digest, done, ref.size),  # type: ignore[misc]
             )
         return self._registry.put_manifest(

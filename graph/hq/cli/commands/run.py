@@ -63,6 +63,7 @@ def _take_rest(parser: argparse.ArgumentParser) -> None:
         parsed.args = words[at + 1 :]
         return parsed, others
 
+    # argparse has no hook for this; a subparser is made by its parent, so no class can be given.
     parser.parse_known_args = parse_known_args  # type: ignore[method-assign, assignment]
 
 
